@@ -8,19 +8,19 @@
 # **After this notebook you can** derive GRPO from REINFORCE, write its advantages, ratio, clipping, KL penalty and
 # training step, and read any GRPO trainer.
 #
-# **Time:** about 2 minutes on two CPU cores; reading takes 40 minutes, the exercises a good hour. (The stored run
-# shared its machine, so its progress bars show a longer time.) The chapter needs no GPU. **You need** chapter 00,
+# **Time:** about 2 minutes on two CPU cores (the stored run shared its machine, so its progress bars show a longer
+# time); reading takes 40 minutes, the exercises a good hour. The chapter needs no GPU. **You need** chapter 00,
 # PyTorch's tensors and `backward()`.
 #
-# Every cell also runs if you skip the exercises: the solution takes the place of each piece that you left out.
+# Every cell also runs if you skip the exercises.
 
 # %% [markdown]
 # ## Why write a trainer that exists already
 #
 # TRL's trainer is a single call, and this call runs without an error even when the model learns nothing. Perhaps all
-# answers to a question earned the same reward, so that none of them looked better than another. Or a penalty pulled the
-# model back to where it started. Each such case comes from one line of the trainer. Once you have written this line,
-# you know which number to look at when a run fails.
+# answers to a question earned the same reward, so that none looked better. Or a penalty pulled the model back to where
+# it started. Each such case comes from one line of the trainer. Once you have written this line, you know which number
+# to look at when a run fails.
 #
 # ## A policy with four answers
 #
@@ -56,8 +56,9 @@ print("its gradient   ", dict(zip(ANSWERS, exact.tolist())))
 #
 # An expectation can be estimated by a mean over samples. So sample answers, and raise the probability of each one in
 # proportion to its reward. This is **REINFORCE**, the basic **policy gradient**; GRPO and PPO refine it. Written as a
-# loss to minimise, it is $-r \log \pi$. In the next cell the function `weigh` turns rewards into the weights of this
-# loss. For now `unchanged` leaves the rewards as they are.
+# loss to minimise, it is $-r \log \pi$. In the next cell `weigh` turns rewards into the weights of this loss;
+# `unchanged` leaves them as they are. The cell prints the probability of "7" at steps 0, 5, 10, 20, 40 and 59, for
+# three seeds.
 
 # %%
 def learn(weigh, seed=0, steps=60, group=8, learning_rate=0.5):
@@ -86,9 +87,9 @@ for seed in range(3):
     print(f"seed {seed}:", *[f"{curve[step]:.2f}" for step in (0, 5, 10, 20, 40, 59)])
 
 # %% [markdown]
-# The numbers are the probabilities of "7" at steps 0, 5, 10, 20, 40 and 59. The policy learns, but not steadily: with
-# seed 1 it first *unlearns* "7". All rewards are positive, so each sample raises the probability of its own answer,
-# right or wrong. Luck decides which answer gains, until the extra point of "7" has added up over many steps.
+# The policy learns, but not steadily: with seed 1 it first *unlearns* "7". All rewards are positive, so each sample
+# raises the probability of its own answer, right or wrong. Luck decides which answer gains, until the extra point of
+# "7" has added up over many steps.
 #
 # ## The baseline: why a mean may be subtracted
 #
@@ -101,21 +102,23 @@ for seed in range(3):
 # $$
 #
 # This holds for every $b$ that does not depend on the sampled answer. Such a number is called a **baseline**. It keeps
-# the estimate **unbiased**, that is, right on average, and can make it far less noisy.
+# the estimate **unbiased**, that is, right on average, and can make it far less noisy: with $b = 3.25$ the rewards 3
+# and 4 become -0.25 and 0.75.
 #
-# The next cell compares four baselines at the start of the training, where each answer has a probability of 1/4. It
-# samples 20,000 groups of 8 answers. From each group it estimates one number: the gradient in the logit of "7". One of
-# the baselines is the mean reward of the 7 *other* answers, computed for each answer.
+# The next cell compares four baselines at the start of the training. It samples 20,000 groups of 8 answers. From each
+# group it estimates one number: the gradient in the logit of "7". One of the baselines is the mean reward of the 7
+# *other* answers, computed for each answer.
 #
-# For a softmax, the gradient of $\log \pi(a)$ in the logit of an answer is $1 - \pi$ if $a$ is this answer, and $-\pi$
-# if it is another one. Here $\pi = 1/4$, so it is 0.75 or -0.25.
+# The cell needs one formula, the **softmax rule**: the gradient of $\log \pi(a)$ is $1 - \pi(a)$ in the logit of $a$
+# itself, and $-\pi(b)$ in the logit of another answer $b$. Here every $\pi$ is 1/4. So the gradient in the logit of "7"
+# is 0.75 if "7" was sampled, and -0.25 if not.
 
 # %%
 torch.manual_seed(0)
 sampled = torch.randint(4, (20_000, 8))  # (groups, answers)
 rewards = REWARDS[sampled]
 # the gradient of log pi(answer) in the logit of "7"
-score_of_7 = (sampled == 2).float() - 0.25
+gradient_of_7 = (sampled == 2).float() - 0.25
 group_mean = rewards.mean(dim=1, keepdim=True)
 others_mean = (rewards.sum(dim=1, keepdim=True) - rewards) / 7
 baselines = {
@@ -126,7 +129,7 @@ baselines = {
 }
 measured = {}
 for name, baseline in baselines.items():
-    measured[name] = ((rewards - baseline) * score_of_7).mean(dim=1)  # (groups,)
+    measured[name] = ((rewards - baseline) * gradient_of_7).mean(dim=1)  # (groups,)
 
 # %% [markdown]
 # In the figure, the bars on the left show the mean of the 20,000 estimates. The black whiskers are 95 % intervals of
@@ -163,17 +166,16 @@ figures.show(
 
 # %% [markdown]
 # The first three estimates are right on average: their intervals contain the exact gradient. Only the estimate with the
-# group's mean is too small on average, because this mean contains the answer itself. In every group it is exactly 7/8
-# of the estimate with the other answers' mean. So its direction is the same, and it is only shorter, as if the learning
-# rate were lower. On the right, every baseline removes most of the noise.
-#
-# Three methods differ in where the baseline comes from:
+# group's mean is too small on average, because this mean contains the answer itself. A reward's distance from this mean
+# is exactly 7/8 of its distance from the mean of the other 7, because the reward itself is one of the 8. So the
+# direction of the estimate is the same, and it is only shorter, as if the learning rate were lower.# Three methods
+# differ in where the baseline comes from:
 #
 # - **PPO** trains a second network, the **critic**, to predict the reward to expect. It is usually as large as the
 #   policy, with gradients and an optimizer state of its own ([chapter 10](10_scale_out.ipynb) counts the memory).
 # - **RLOO** samples several answers to the same question and takes the mean reward of the other answers.
 # - **GRPO** takes the mean reward of all $n$ answers, the answer itself included; so its estimate is $(n - 1) / n$
-#   of RLOO's.
+#   of RLOO's (before the division of the next section).
 #
 # GRPO replaces the critic by a comparison within the group. Hence the name: Group Relative Policy Optimization.
 #
@@ -191,8 +193,8 @@ figures.show(
 # %% [markdown]
 # ### Exercise 01.1 · `advantages` · easy · 8 minutes
 #
-# Return the advantages of a batch of groups. `rewards` (B,) contains one group after the other, with `group_size`
-# rewards each; the advantages have the same order.
+# Return the advantages of a batch of groups. `rewards` has the shape (B,), for B answers: one group after the other,
+# with `group_size` rewards each. The advantages have the same order.
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import check
@@ -270,9 +272,9 @@ figures.show(
 )
 
 # %% [markdown]
-# Without a baseline the seeds differ widely: the grey band is wide. With the group's mean subtracted they differ
-# little. In this toy, the division by the standard deviation works like a higher learning rate: at first the rewards
-# have a standard deviation of about 0.43, so the division more than doubles the weights.
+# Without a baseline the seeds differ widely (the grey band); with the group's mean subtracted they differ little. In
+# this toy, the division by the standard deviation works like a higher learning rate: at first the rewards have a
+# standard deviation of about 0.43, so the division more than doubles the weights.
 #
 # ### Which standard deviation?
 #
@@ -316,7 +318,7 @@ figures.show(figure, f"Three groups, rewards, then advantages. {'; '.join(words)
 #
 # A batch is a rectangle: prompts are padded on the left, so that all **completions** (the tokens of the answers) begin
 # in the same column, and completions are padded on the right. The **mask** is 1 for each token of a completion and 0
-# for the padding after it.
+# for the padding after it. In the figure, cells of prompts are blue, those of completions orange, and padding is grey.
 
 # %% tags=["hide-input"]
 shown = [  # three rows of a batch: padding, prompt, completion, padding
@@ -349,15 +351,14 @@ words += "columns, padded on the right (mask 0). A position predicts the next to
 figures.show(figure, words)
 
 # %% [markdown]
-# Blue cells are tokens of prompts, orange cells are tokens of completions, and grey cells are padding. The third
-# completion has no end token, because it was cut off at the longest allowed length.
+# The third completion has no end token, because it was cut off at the longest allowed length.
 #
-# The logits at position t belong to token t + 1. This shift by one is easy to forget; the function in the next cell
-# takes care of it.
+# The logits at position t belong to token t + 1. The function in the next cell takes care of this shift by one. (V is
+# the size of the vocabulary.)
 #
 # All tokens of an answer share its advantage. Do they also learn equally fast? Below the function, the cell tries an
-# answer of three tokens with an advantage $A$ of 1.5. The **push** on a token is the negative gradient of the loss
-# $-A \log \pi$ in the token's logit. By the rule for the softmax above, it is $A\,(1 - \pi)$.
+# answer of three tokens, with logits set by hand and an advantage $A$ of 1.5. The **push** on a token is the negative
+# gradient of the loss $-A \log \pi$ in the token's logit. By the softmax rule, it is $A\,(1 - \pi)$.
 
 # %%
 def token_logprobs(logits: torch.Tensor, ids: torch.Tensor, T: int) -> torch.Tensor:
@@ -392,27 +393,28 @@ for position, token in enumerate([0, 1, 2]):
 # The **ratio** of a token, $\rho = \pi / \pi_{old}$, is its probability now, divided by its probability when it was
 # sampled. In the first step every ratio is 1, and GRPO is **on-policy**.
 #
-# From the second step on, the ratio corrects for the old sample. The answers were drawn with the probabilities
-# $\pi_{old}$, but we want the mean reward under $\pi$. So an answer that is now twice as likely must count twice: its
-# weight is its ratio. Then the mean is right again, because
-# $\sum_a \pi_{old}(a)\, \rho(a)\, r(a) = \sum_a \pi(a)\, r(a)$. For answers of many tokens GRPO weights each token by
-# its own ratio only. This is an approximation, because the tokens before it came from the old policy, too.
+# From the second step on, it corrects for the old sample: the answers were drawn with the probabilities $\pi_{old}$,
+# but we want the mean reward under $\pi$. So an answer that is now twice as likely must count twice: its weight is its
+# ratio. Then the mean is right again, because
+# $\sum_a \pi_{old}(a)\, \rho(a)\, r(a) = \sum_a \pi(a)\, r(a)$. For an answer of many tokens the exact weight is the
+# product of its tokens' ratios; GRPO weights each token by its own ratio only, as an approximation.
+
+# %% [markdown]
+# ### The clip
 #
-# This correction can be trusted only while $\pi$ is near $\pi_{old}$. So the **clip** takes away the gradient of a
-# token whose probability has already moved far enough in the wanted direction, which is up if $A > 0$ and down if
-# $A < 0$. "Far enough" is set by two small numbers, $\varepsilon_{low}$ and $\varepsilon_{high}$. The loss of a token
-# is
+# The ratio can be trusted only while $\pi$ is near $\pi_{old}$: far from it, a few tokens with large ratios decide the
+# whole gradient. So the **clip** takes away the gradient of a token whose probability has already moved far enough in
+# the wanted direction, which is up if $A > 0$ and down if $A < 0$. "Far enough" is set by two small numbers,
+# $\varepsilon_{low}$ and $\varepsilon_{high}$. The loss of a token is
 #
 # $$-\min\bigl(\rho A,\ \mathrm{clip}(\rho, 1 - \varepsilon_{low}, 1 + \varepsilon_{high})\, A\bigr).$$
 #
-# The minimum makes the clip one-sided: a token whose probability moved in the *wrong* direction keeps its gradient.
+# Read it for $A > 0$. Above $1 + \varepsilon_{high}$ the clipped product is the smaller one; it is constant, so the
+# gradient is 0. Below $1 - \varepsilon_{low}$ the unclipped product $\rho A$ is the smaller one, so the token keeps its
+# gradient: it moved in the *wrong* direction and may come back.
 #
-# <details><summary>For the curious: when TRL uses a batch more than once</summary>
-#
-# `num_iterations=2` uses the same completions again. With `steps_per_generation` above `gradient_accumulation_steps`,
-# TRL samples more completions at once and uses them in several steps.
-#
-# </details>
+# In the figure, the solid line is the objective of a token, which is minus its loss. The dashed line is the objective
+# without the clip. The range from 1 - ε to 1 + ε is shaded, here for ε = 0.2.
 
 # %% tags=["hide-input"]
 ratios = torch.linspace(0.4, 1.8, 141)
@@ -426,25 +428,18 @@ for axes, A, title in zip(panels, (1.0, -1.0), titles):
     axes.set_xticks([0.4, 0.8, 1, 1.2, 1.8], ["0.4", "1 - ε", "1", "1 + ε", "1.8"])
     axes.set(xlabel="ratio", title=title)
 panels[0].set_ylabel("objective of a token")
-panels[0].axvline(1.28, color=figures.ORANGE, ls=":")
-panels[0].text(1.3, 0.5, "DAPO: 1.28", color=figures.ORANGE)
 panels[0].text(1.34, 1.08, "no gradient", color=figures.BLUE)
 panels[1].text(0.42, -0.93, "no gradient", color=figures.BLUE, fontsize=9)
 panels[0].legend(frameon=False, loc="upper left")
 figures.show(
     figure,
     "Two panels of the objective over the ratio, 0.8 to 1.2 shaded. For A = +1 it "
-    "rises with the ratio and is flat above 1.2 (DAPO: 1.28); for A = -1 it is flat "
-    "below 0.8 and falls from there.",
+    "rises with the ratio and is flat above 1.2; for A = -1 it is flat below 0.8 and "
+    "falls from there.",
 )
 
 # %% [markdown]
-# The solid line is the objective of a token, which is minus its loss. The dashed line is the objective without the
-# clip. The range from 1 - ε to 1 + ε is shaded, here for ε = 0.2. Where the solid line is flat, the token has no
-# gradient: its probability has already moved far enough in the direction of its advantage.
-#
-# In the wrong direction the solid line is nowhere flat. The dotted line is the wider upper bound of DAPO, a variant of
-# GRPO ("For the curious", at the end of this chapter).
+# Where the solid line is flat, the token has no gradient. In the wrong direction it is nowhere flat.
 #
 # <details><summary>For the curious: a token that has moved far in the wrong direction</summary>
 #
@@ -452,6 +447,13 @@ figures.show(
 # a good token: one that has become 100 times rarer has 1/100 of its gradient left. For a bad token it grows without a
 # bound: one that has become 40 times likelier has 40 times the gradient. TRL's `delta`, off by default, is a bound for
 # this case: a bad token whose ratio is above it has no gradient.
+#
+# </details>
+#
+# <details><summary>For the curious: when TRL uses a batch more than once</summary>
+#
+# `num_iterations=2` uses the same completions again. With `steps_per_generation` above `gradient_accumulation_steps`,
+# TRL samples more completions at once and uses them in several steps.
 #
 # </details>
 
@@ -507,8 +509,9 @@ check("01.2", clipped_loss);
 # $$k_3 = e^d - d - 1 .$$
 #
 # This number is 0 if the two policies agree about the token, and never negative. Its mean over tokens that the policy
-# samples is the divergence. As a loss it needs a correction, which TRL makes ("For the curious", at the end of this
-# chapter); here we leave it out.
+# samples is the divergence, so its value is right. But as a loss it has the gradient of another divergence, which is
+# also smallest at the reference. TRL corrects this ("For the curious", at the end of this chapter); our trainer does
+# not.
 #
 # Is the penalty needed? A learned reward model may become wrong as the policy moves away from the reference; there the
 # penalty is useful. An exact check by a program stays right, so many runs with such rewards leave the penalty out
@@ -568,8 +571,8 @@ check("01.3", kl_penalty);
 # | $\beta\, D_{i,t}$ | the penalty: $\beta$ times k3, the estimate of the KL divergence | 01.3 |
 # | $1/\lvert o_i \rvert$ and $1/n$ | the means over the tokens of an answer and over the answers | 01.4 takes another mean |
 #
-# TRL's loss types differ in the last row. Exercise 01.4 takes one mean over all tokens of the batch, as TRL's default
-# does.
+# Trainers differ in the last row (`loss_type` in TRL). The formula takes the mean within each answer first. Exercise
+# 01.4 takes one mean over all tokens of the batch, as TRL's default does, so that every token counts the same.
 #
 # At a ratio of 1 and $\beta = 0$ each token has the gradient of $A_i \log \pi$, times its share in the means. This is
 # REINFORCE with the advantage in the place of the reward.
@@ -577,15 +580,14 @@ check("01.3", kl_penalty);
 # %% [markdown]
 # ## The training step
 #
-# A training step puts these pieces together: a forward pass, the shift, the loss, the gradient, the update. Further
-# below, yours updates a real model.
+# Your last function puts the pieces together; further below it updates a real model.
 
 # %% [markdown]
 # ### Exercise 01.4 · `training_step` · hard · 20 minutes
 #
 # Write one update of the model. The loss is one mean over all tokens of the batch: the sum of the tokens' losses,
-# divided by the sum of the mask. (TRL calls this `loss_type="dapo"`.) This is the first update on the batch, so the
-# ratio is 1 and you need no clip: $-A \log \pi$ has the same gradient as the clipped loss.
+# divided by the sum of the mask. This is the first update on the batch, so the ratio is 1 and you need no clip:
+# $-A \log \pi$ has the same gradient as the clipped loss.
 #
 # `model(ids)` gives logits (B, P + T, V); `ids` is (B, P + T), `mask` (B, T), and `A` (B,). Use `model` only as
 # `model(ids)`, because the check and the notebook pass a plain function. The check looks at the weights after one step
@@ -630,15 +632,52 @@ check("01.4", training_step);
 # %% [markdown]
 # ## A trainer from your functions
 #
+# The map shows one training step. Follow the arrows from the top left; orange boxes are your exercises.
+
+# %% tags=["hide-input"]
+pale = figures.PALE
+white, yours = pale["model"], pale["number"]
+boxes = {
+    "problems": (0.06, 0.84, "8 problems", pale["data"]),
+    "policy": (0.25, 0.84, "policy samples\n8 answers to each", white),
+    "rewards": (0.61, 0.84, "rewards", pale["check"]),
+    "advantages": (0.87, 0.84, "advantages\n(exercise 01.1)", yours),
+    "penalty": (0.4, 0.47, "KL penalty\n(exercise 01.3)", yours),
+    "logp": (0.64, 0.47, "log-probabilities:\nnow, old, reference", white),
+    "clip": (0.87, 0.47, "ratio and clip\n(exercise 01.2)", yours),
+    "loss": (0.64, 0.12, "mean loss\n(exercise 01.4)", yours),
+    "update": (0.25, 0.12, "gradient and update\n(exercise 01.4)", yours),
+}
+arrows = [
+    ("problems", "policy", ""), ("policy", "rewards", "64 answers"),
+    ("rewards", "advantages", ""), ("policy", "logp", ""),
+    ("advantages", "clip", ""), ("logp", "clip", ""), ("logp", "penalty", ""),
+    ("clip", "loss", ""), ("penalty", "loss", "times β"), ("loss", "update", ""),
+    ("update", "policy", ""),
+]
+figure = figures.diagram(boxes, arrows, (9.0, 3.6))
+figure.suptitle("Your functions turn rewards into an update of the policy")
+figures.show(
+    figure,
+    "A loop: 8 problems go to the policy, which samples 8 answers to each. Rewards "
+    "become advantages (exercise 01.1). These and the log-probabilities go through "
+    "ratio and clip (01.2); with the KL penalty (01.3) they give one mean loss, whose "
+    "gradient updates the policy (01.4).",
+)
+
+# %% [markdown]
 # Now train a real model. The policy is the course's tiny Qwen3 ([its card](../data/tiny-qwen3/README.md)), which has
 # learned by imitating right answers. It saw thousands of word problems of ten common kinds, but only four worked
-# examples of each of six **rare** kinds, and it answers most problems of the rare kinds wrongly. We train it on
-# problems of these kinds and measure it on others of the same kinds.
+# examples of each of six **rare** kinds, so it answers most of these wrongly. We train it on problems of the rare kinds
+# and measure it on others of these kinds. In the next cell:
 #
-# The model's own weights stay frozen; beside each matrix a small pair of matrices is trained, a **LoRA adapter**
-# (chapter 04). In the next cell, `profile` names the model and contains the settings of its runs, `select_true` keeps
-# the problems of the rare kinds, and `to_dataset` makes rows with `prompt` and `answer`. Ignore the line that Unsloth
-# prints.
+# - `profile` names the model and contains the settings of its runs: `"smoke"` are those for two CPU cores, and
+#   `load_in_4bit=False` keeps the weights in full precision.
+# - `select_true` keeps the problems of the rare kinds; `to_dataset` makes rows with `prompt` and `answer`.
+# - `lora` describes a **LoRA adapter** (chapter 04): the model's own weights stay frozen, and beside each matrix a
+#   small pair of matrices is trained.
+#
+# Ignore the line that Unsloth prints.
 
 # %%
 import unsloth  # for the run in TRL below; it must come before Transformers
@@ -670,9 +709,9 @@ policy = new_policy()
 policy.print_trainable_parameters()
 
 # %% [markdown]
-# The trainer uses your `advantages`, `clipped_loss` and `kl_penalty`. (It writes the training step out, because it can
-# make several updates of a batch.) The next cell prints which of the functions are yours, and which are the course's
-# solutions:
+# The next cell takes each of your functions that solves its exercise, and the course's solution for the others. (The
+# trainer writes the training step out, because it can make several updates of a batch; `update_once` has its turn
+# further below.)
 
 # %%
 from grpo_workbook.exercises import ch01, judge
@@ -693,9 +732,9 @@ compute_kl = choose("01.3", kl_penalty, ch01.correct_kl_penalty)
 update_once = choose("01.4", training_step, ch01.correct_training_step)
 
 # %% [markdown]
-# **First part: sample groups.** Every prompt is repeated eight times, and the policy continues each copy at temperature
-# 1, that is, with the probabilities that it really gives to the tokens. `top_k=0` and `top_p=1.0` switch off two
-# filters, so no token is left out. Such a sampled answer is also called a *rollout*.
+# **First part: sample groups.** Every prompt is repeated eight times, `render` writes each copy as the text that the
+# model reads, and the policy continues it at temperature 1, that is, with the probabilities that it really gives to the
+# tokens. `top_k=0` and `top_p=1.0` switch off two filters, so no token is left out.
 #
 # <details><summary>For the curious: another temperature</summary>
 #
@@ -722,8 +761,7 @@ def sample_groups(policy, rows, group_size=8):
         max_new_tokens=64,
     )
     answers = ids[:, prompts["input_ids"].shape[1] :]
-    # 0 only at padding: the end token is another token
-    mask = (answers != tokenizer.pad_token_id).float()
+    mask = (answers != tokenizer.pad_token_id).float()  # 1 for the end token, too
     return ids, mask, tokenizer.batch_decode(answers, skip_special_tokens=True)
 
 
@@ -738,9 +776,9 @@ def logprobs(policy, ids, T):
     return token_logprobs(compute_logits(policy, ids), ids, T)
 
 # %% [markdown]
-# **Second part: reward them.** An answer earns 2 for the right number in an answer block, and up to 0.5 from each of
-# two rewards for its form (chapter 03), so at most 3. This model nearly always writes the requested form, so most of
-# its answers earn 1 or 3.
+# **Second part: reward them.** An answer earns 2 for the right number in an answer block, 0.5 for the whole form, and
+# up to 0.5 for the single tags (chapter 03), so at most 3. This model nearly always writes the requested form, so most
+# of its answers earn 1 or 3.
 
 # %%
 from grpo_workbook import (
@@ -751,20 +789,20 @@ from grpo_workbook import (
 def score(rows, texts):
     """The reward of each text, (B,); the texts of a row stand together."""
     completions = [[{"role": "assistant", "content": text}] for text in texts]
+    group_size = len(texts) // len(rows)
     prompts = []
     answers = []
     for row in rows:
-        prompts.extend([row["prompt"]] * 8)
-        answers.extend([row["answer"]] * 8)
-    right = correctness_reward(completions, answers, prompts)
-    form = strict_format_reward(completions)
-    tags = incremental_format_reward(completions)
-    return 2 * torch.tensor(right) + 0.5 * torch.tensor(form) + 0.5 * torch.tensor(tags)
+        prompts.extend([row["prompt"]] * group_size)
+        answers.extend([row["answer"]] * group_size)
+    right = torch.tensor(correctness_reward(completions, answers, prompts))
+    whole_form = torch.tensor(strict_format_reward(completions))
+    single_tags = torch.tensor(incremental_format_reward(completions))
+    return 2 * right + 0.5 * whole_form + 0.5 * single_tags
 
 # %% [markdown]
-# Look at a batch of eight problems with eight answers each. The cell prints each different answer to the first problem
-# once, with its count and its reward. Then it prints the rewards of all eight groups, one group in each line, the
-# highest reward first.
+# Look at a batch of eight problems. The cell prints each different answer to the first one, with its count and its
+# reward. Then it prints the rewards of all eight groups, one group in each line, the highest reward first.
 
 # %%
 torch.manual_seed(1)
@@ -808,7 +846,8 @@ def measure(rewards, mask, logp, old_logp, A):
 
 # %% [markdown]
 # **Fourth part: the update.** The tokens' losses become one number as in exercise 01.4. The reference is the model with
-# its adapter switched off. It is needed only for the KL divergence, which is logged even if `beta` is 0.
+# its adapter switched off. It is needed only for the KL divergence, which is logged even if `beta` is 0. `train` yields
+# the metrics of each step, so that a loop can show them.
 #
 # Two lines are common practice and no part of GRPO: the learning rate falls in a straight line to 0, and
 # `clip_grad_norm_` shortens a gradient whose norm is above 1. This has nothing to do with the clip of the ratio.
@@ -845,8 +884,9 @@ def train(policy, rows, steps, reward=score, updates=1, beta=0.0, learning_rate=
 # %% [markdown]
 # ## One batch, five updates: clipping acts
 #
-# Before the real run, use one batch for five updates and watch how many tokens are clipped. Each line of the output
-# describes the tokens just before that update, so in the first line every ratio is 1.
+# Before the real run, use the 64 answers above (`ids`, `mask`, `rewards`) for five updates and watch how many tokens
+# are clipped. The loop is the inner one of `train`, with a print before each update; so in the first line every ratio
+# is 1.
 
 # %%
 ratios = []
@@ -869,10 +909,13 @@ for update in range(1, 6):
     loss.backward()
     torch.nn.utils.clip_grad_norm_(trained, 1.0)
     optimizer.step()
+good = (mask == 1) & (A > 0).unsqueeze(1)  # the tokens with A > 0
+likely = (old_logp.exp()[good] > 1 / 1.2).float().mean()
+print(f"tokens with A > 0 that began with a probability above 0.83: {likely:.0%}")
 
 # %% [markdown]
-# The histogram counts the ratios of all tokens before the second and before the fifth update, one outline for each.
-# Both axes are logarithmic. Ratios in the shaded range, 0.8 to 1.2, are never clipped.
+# The histogram counts the ratios of all tokens before the second and before the fifth update. Both axes are
+# logarithmic. Ratios in the shaded range, 0.8 to 1.2, are never clipped.
 
 # %% tags=["hide-input"]
 figure, (axes,) = figures.new_panels(7.0, 3.0)
@@ -901,20 +944,22 @@ figures.show(
 )
 
 # %% [markdown]
-# From update 2 on, the clip takes the gradient from some tokens. Before the second update, 5 % of the ratios lie
-# outside the range, but only 3.1 % of the tokens are clipped, low and high together. The other ratios moved against the
-# advantage of their token, or belong to zero-variance groups, whose advantages are 0.
+# Before the second update, 5 % of the ratios lie outside the range, but only 3.1 % of the tokens are clipped, low and
+# high together. The other ratios moved against the advantage of their token, or belong to zero-variance groups, whose
+# advantages are 0.
 #
-# Far more tokens are clipped low than high. One reason: in the four groups with some variance, 22 of the 32 answers are
-# wrong and have A < 0.
+# Far more tokens are clipped low than high. First, in the four groups with some variance 22 of the 32 answers are wrong
+# and have A < 0. Second, a token that began with a probability above $1 / 1.2 = 0.83$ cannot be clipped high: no
+# probability exceeds 1, so its ratio stays below 1.2. By the last line of the output, nearly all tokens with A > 0
+# began there. Downwards there is room: dozens of tokens (the left edge bar) have become at least ten times rarer.
 #
-# The largest ratio, 41, belongs to a token that has become 41 times as likely.
+# The largest ratio is 41.
 #
 # ### How can one update change a token so much?
 #
 # Is it the learning rate? The next cell tries three of them, each for one update of a new policy. All new policies have
-# the same weights, so `old_logp` is right for each. In a first update the ratio is 1, so your `training_step` can make
-# it.
+# the same weights, so `old_logp` is right for each. In a first update the ratio is 1, so `update_once` can make it:
+# your `training_step`, if it was chosen above.
 
 # %%
 def one_update(learning_rate):
@@ -936,8 +981,8 @@ for learning_rate in (2e-5, 2e-4, 2e-3):
     print(f"the largest is {change.max().exp():.2f}")
 
 # %% [markdown]
-# Which token belongs to the largest ratio at the largest rate? The next cell prints its answer up to this token, and
-# the probability of the token before and after the update.
+# Which token belongs to the largest ratio? `change` and `logp` still belong to the last rate, 2e-3. The next cell
+# prints its answer up to this token, and the token's probability before and after the update.
 
 # %%
 row, column = divmod(int(change.argmax()), mask.shape[1])
@@ -949,15 +994,15 @@ for name, values in (("before", old_logp), ("after", logp)):
 
 # %% [markdown]
 # The token is the 1 at the end of the printed answer, with which the next step of the calculation begins. It stands in
-# the only right answer of its group, which therefore has a large advantage. The policy gave this token a probability of
-# 2 % when it sampled the answer, and of nearly 100 % after one update. So the ratio is about 41, and it can hardly grow
-# any more. The clip does not undo such a jump. It only takes away the token's own gradient in the later updates; Adam's
-# momentum and the gradients of other tokens can still move it.
+# the only right answer of its group, which therefore has a large advantage, and it had a probability of only 2 %. So
+# its push is large, $A\,(1 - \pi) = 2.47 \cdot 0.976 = 2.41$. After one update its probability is nearly 100 %, so the
+# ratio of 41 can hardly grow any more. The clip does not undo such a jump. It only takes away the token's own gradient
+# in the later updates; Adam's momentum and the gradients of other tokens can still move it.
 #
-# The cause is the size of the step. AdamW divides each gradient by its own recent size. So in its first step every
-# weight that has a gradient moves by about the full learning rate, however small this gradient is. At a learning rate
-# of 2e-5 the largest ratio is 1.21. This is one reason why runs often begin with a **warm-up**, in which the learning
-# rate grows from 0.
+# But one update can go so far only because the step is large. AdamW divides each gradient by its own recent size. So in
+# its first step every weight that has a gradient moves by about the full learning rate, however small this gradient is.
+# At a learning rate of 2e-5 the largest ratio is 1.21. This is one reason why runs often begin with a **warm-up**, in
+# which the learning rate grows from 0.
 #
 # ## Train it
 #
@@ -982,8 +1027,8 @@ print(before)
 
 # %% [markdown]
 # Now make 40 steps, one update each, with 8 new problems in every step. The learning rate begins at 2e-3. This is high,
-# as the jumps above show. We accept them, because 40 steps must be enough. For the adapter of a large model this course
-# begins at 1e-5 (chapter 04). `train` is a generator, so the loop can show each step's metrics.
+# as the jumps above show, but 40 steps must be enough. For the adapter of a large model this course begins at 1e-5
+# (chapter 04).
 
 # %%
 from tqdm import tqdm
@@ -1001,30 +1046,27 @@ print(after)
 # The functions chosen above trained a language model: 30 % of its answers were right before, and 50 % are right now.
 # *Strict* and *lenient* are the same in both lines, so the model gained right numbers, not the form. The rewards did
 # not show the model how to solve a problem; they only told it which of its own answers were right.
-# [Chapter 04](04_grpo_run.ipynb) trains this model for longer, and asks how much of the gain is on problems that the
-# model had solved now and then before, and how much on others.
-#
-# `grpo_workbook/grpo_trainer.py` has the same trainer as a class with all loss types. On the same answers its losses
-# and gradients agree with TRL's to 1e-5 (`tests/test_grpo.py`).
+# [Chapter 04](04_grpo_run.ipynb) trains this model for longer, and asks where the gain is: on problems that it could
+# solve sometimes before, or on others.
 #
 # ## The same in TRL
 #
 # TRL's `GRPOTrainer` does the same in one call and adds everything else: several GPUs, vLLM, checkpoints. Each of its
 # settings is one of the pieces above:
 #
-# | setting | piece |
-# | --- | --- |
-# | `num_generations` | the group size |
-# | `scale_rewards` | the standard deviation in the advantage |
-# | `num_iterations` | the number of updates for each batch |
-# | `epsilon` | the clip |
-# | `beta` | the weight of the KL penalty |
-# | `loss_type` | how the tokens' losses become one number |
+# | setting | piece | here |
+# | --- | --- | --- |
+# | `num_generations` | the group size | 8 |
+# | `scale_rewards` | the standard deviation in the advantage | `"group"` |
+# | `num_iterations` | the number of updates for each batch | 1 |
+# | `epsilon` | the clip | 0.2 |
+# | `beta` | the weight of the KL penalty | 0.0 |
+# | `loss_type` | how the tokens' losses become one number | `"dapo"` |
 #
-# The course's `profile` already sets them. The next cell changes four other values, so that both runs have the same
-# number of steps, the same learning rates and the same number of answers in a step. It also switches checkpoints off.
-# `reward_weights` are the factors 2, 0.5 and 0.5 of `score`. `load_policy` loads the model and a fresh adapter with
-# Unsloth.
+# The course's `profile` already has the values of the last column, which are those of our trainer. The next cell
+# changes four other values, so that both runs have the same number of steps, the same learning rates and the same
+# number of answers in a step. `reward_weights` are the factors 2, 0.5 and 0.5 of `score`. `load_policy` loads the model
+# and a fresh adapter with Unsloth.
 
 # %%
 from grpo_workbook import RewardBar, load_policy
@@ -1069,13 +1111,12 @@ for name, (first, second) in pairs.items():
 # (p = 5e-08).
 #
 # **Between the two trainers no difference is shown.** After TRL's run 4.3 points fewer of the answers are right, but
-# this may be chance (p = 0.3), and the interval of the difference contains 0. The interval is wide, so the test does
-# not show that both trainers are equally good, either. The two runs train on different problems in each step and sample
-# different answers. So they cannot be expected to agree better than two runs with different seeds.
+# this may be chance (p = 0.3). The interval is wide, so the test does not show that both trainers are equally good,
+# either. The two runs train on different problems in each step, so they can agree no better than two runs with
+# different seeds. (The last reward in each bar is that of one step.)
 #
-# The figure shows four metrics over the steps. Strong lines are means over 7 steps, and pale lines are single steps.
-# The dashed line in the first panel is the run in TRL; everything else is the run of our trainer. In the second panel,
-# 0.5 means that half of the groups of a step had zero variance.
+# In the figure, strong lines are means over 7 steps, and pale lines are single steps. The dashed line in the first
+# panel is the run in TRL; everything else is the run of our trainer.
 
 # %% tags=["hide-input"]
 import pandas as pd
@@ -1114,12 +1155,12 @@ figures.show(figure, f"Four metrics, first to last 5 of 40 steps: {'; '.join(wor
 # answer, and the advantages of a group add up to 0. What is left comes from the different lengths of the answers. The
 # gradient of the loss is not 0, and the gradient moves the model.
 #
-# So watch the reward and `frac_reward_zero_std`, the fraction of groups that teach nothing. Read these two together,
-# because a group teaches nothing when all of its answers are wrong, and also when all of them are right. Here the
-# fraction ends about where it began, although the reward rose.
+# So watch the reward and `frac_reward_zero_std`, the fraction of groups that teach nothing. Read these two together: a
+# group teaches nothing when all of its answers are wrong, and also when all of them are right. So the fraction can end
+# about where it began, as here, although the reward rose.
 #
 # TRL's reward rises later than ours. One run of each cannot tell whether this is chance. All runs so far have `beta=0`,
-# so your `kl_penalty` only measured the divergence; in exercise 01.6 you can let it act.
+# so `compute_kl` only measured the divergence; in exercise 01.6 you can let it act.
 #
 # <details><summary>For the curious: the jump of the KL curve</summary>
 #
@@ -1140,10 +1181,14 @@ figures.show(figure, f"Four metrics, first to last 5 of 40 steps: {'; '.join(wor
 # policy with four updates `"better"`, `"the same"` or `"worse"` on held-out problems? ("The same" means that no
 # difference is shown: a paired test gives p of at least 0.05.)
 #
-# Then try to do harm, and predict again before each run. Change the dictionary to `{"once": 1, "16 times": 16}`; or go
-# back to four updates and give `train` the argument `learning_rate=2e-2 if updates > 1 else 2e-3`. In our runs (one
-# each) both changes did harm, and after one of them not a single answer was right. Which one, and why did the clip not
-# prevent it?
+# Then try to do harm, in two ways, and predict again before each run:
+#
+# - *More updates:* change the dictionary to `{"once": 1, "16 times": 16}`.
+# - *A higher rate:* go back to four updates, and give `train` the argument
+#   `learning_rate=2e-2 if updates > 1 else 2e-3`.
+#
+# In our runs (one each) both changes did harm, and after one of them not a single answer was right. Which one, and why
+# did the clip not prevent it?
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1155,7 +1200,7 @@ def run() -> dict:
     """Four batches, 1 and 4 updates of each: which held-out answers are right then."""
     problems = heldout.select(range(160))
     right = {}
-    for name, updates in {"once": 1, "four times": 4}.items():
+    for name, updates in {"once": 1, "four times": 4}.items():  # the dictionary
         policy = new_policy()
         for metrics in train(policy, rows, steps=4, updates=updates):
             clipped = metrics["clip_low"] + metrics["clip_high"]
@@ -1207,8 +1252,7 @@ predict("01.5", prediction, run);
 # <details><summary>For the curious: let your <code>kl_penalty</code> act</summary>
 #
 # Put `lambda: run(beta=0.5)` in the place of `run` in the last line. Compare the KL, the length and the number of right
-# answers with those of the run without a penalty. (Without TRL's correction its gradient is that of another divergence,
-# which is also smallest at the reference.)
+# answers with those of the run without a penalty.
 #
 # </details>
 
@@ -1271,39 +1315,34 @@ predict("01.6", prediction, run);
 # %% [markdown]
 # ## Summary
 #
-# How does GRPO turn a handful of rewards into a change of the weights?
-#
 # GRPO compares each reward with the mean of its group. The difference, divided by the group's standard deviation, is
 # the answer's advantage. The advantage weighs the log-probability of each token of the answer, and the gradient of this
 # loss changes the weights.
 #
-# - REINFORCE weighs the log-probability of each sampled answer by its reward. A baseline that does not depend on the
-#   answer keeps the gradient unbiased and can make it far less noisy. GRPO's baseline, the group's mean, contains the
-#   answer itself, so the gradient is a little shorter. It replaces PPO's critic.
+# - The group's mean is the baseline: it makes REINFORCE's gradient far less noisy, and replaces PPO's critic. It
+#   contains the answer itself, so the gradient is a little shorter.
 # - A group whose answers all earn the same reward teaches nothing. After the division by the group's standard
 #   deviation, even a tiny difference has its full effect.
 # - The ratio corrects for answers that an older policy sampled: it leaves 1 when a batch is used for several optimizer
-#   steps. Clipping then removes the gradient of tokens whose probability has moved far enough in the wanted direction;
-#   tokens that moved in the wrong direction are never clipped.
+#   steps. The clip then takes the gradient from tokens that have moved far enough in the wanted direction, and never
+#   from others.
 # - The loss stays near 0 and does not show progress: watch the reward together with `frac_reward_zero_std`.
 
 # %% [markdown]
 # ## For the curious
 #
-# The next chapter does not need these three questions: what do the variants of GRPO's loss change, how large should a
-# group be, and which estimate of the KL divergence is right?
+# The next chapter does not need these three questions.
 #
 # ### Variants of the loss
 #
 # The objective takes the mean over an answer's tokens, then over answers. Other loss types differ in two places:
 #
 # - **How the tokens' losses become one number.** `dr_grpo` divides their sum by a constant, the number of answers times
-#   the longest allowed completion. `dapo` divides it by the number of tokens of the whole step, `bnpo` by that of one
-#   micro-batch (here the same).
+#   the longest allowed completion. `dapo` divides it by the number of tokens of the whole step.
 # - **What happens to a ratio far from 1.** GSPO has one ratio for the whole answer, and clips the answer as a whole.
 #   `cispo` caps a token's weight but never takes its gradient away.
 #
-# The **weight** of a token is the gradient of the loss with respect to its log-probability, so autograd can compute it.
+# The **weight** of a token is the gradient of the loss with respect to its log-probability, so autograd can compute it:
 
 # %% tags=["hide-input"]
 from grpo_workbook import grpo_loss
@@ -1330,8 +1369,7 @@ for title, (loss_type, level, low, high) in variants.items():
 
 # %% [markdown]
 # The figure has four answers of 4, 7, 11 and 16 tokens, each with an advantage of 1, in a batch that is used a second
-# time. One row is one answer, and one bar is one token: the higher the bar, the larger the token's weight. All panels
-# have the same scale. A cross marks a token that was clipped.
+# time. All panels have the same scale.
 #
 # Each title gives the weight of a token at a ratio of 1. There are 4 answers, 20 is the longest allowed completion, and
 # the batch has 38 tokens. Except under GSPO, the bars of a row differ, because a token's weight is multiplied by its
@@ -1374,6 +1412,9 @@ figures.show(figure, f"{words}38 tokens, panel by panel: {', '.join(counts)}.")
 #
 # <details><summary>The variants, what each was made for, and how to get it in TRL</summary>
 #
+# `grpo_workbook/grpo_trainer.py` has the same trainer as a class with all loss types. On the same answers its losses
+# and gradients agree with TRL's to 1e-5 (`tests/test_grpo.py`).
+#
 # | name | what it was made for | what it changes | in TRL |
 # | --- | --- | --- | --- |
 # | GRPO | no critic | mean over an answer's tokens, then over answers | `loss_type="grpo"` |
@@ -1414,8 +1455,8 @@ from math import comb
 
 def expect(n, p):
     """Fraction of zero-variance groups, and the mean advantage of a right answer."""
-    right = 0.0
-    total = 0.0
+    right = 0.0  # the expected number of right answers
+    total = 0.0  # the expected sum of their advantages
     for k in range(1, n):  # k of n answers are right
         chance = comb(n, k) * p**k * (1 - p) ** (n - k)
         values = group_advantages([1.0] * k + [0.0] * (n - k), n)
@@ -1463,8 +1504,8 @@ figures.show(figure, text)
 # 8 problems, groups of 32 only 2.
 #
 # In small groups the advantage is also **biased**: the lines on the right have not yet reached their end. For a problem
-# solved 20 % of the time, a right answer should get $\sqrt{0.8 / 0.2} = 2$, and groups of eight give about 1.6. For one
-# solved 90 % of the time it is the other way round: small groups give too much.
+# solved 20 % of the time, a right answer should get $(1 - 0.2) / \sqrt{0.2 \cdot 0.8} = 2$, and groups of eight give
+# about 1.6. For one solved 90 % of the time it is the other way round: small groups give too much.
 #
 # The formula is for one problem; do not put the mean rate of a data set into it. The run above solved between 30 % and
 # 50 % of its held-out problems, for which the formula gives at most 6 %. Yet 39 % of its groups taught nothing, because
@@ -1479,9 +1520,10 @@ figures.show(figure, text)
 # The short answer: k3 is right as a value, but as a loss it needs the ratio as a factor. TRL 1.15 multiplies by it
 # (`use_bias_correction_kl`, on by default).
 #
-# To see why, keep two questions apart. Is the *value* of an estimator right on average? And is its *gradient* right
-# when the estimator is used as a loss? With a vocabulary of three tokens both questions have exact answers. The next
-# cell computes the divergence in both directions. `p` is the policy's probability of each token, without a gradient.
+# To see why, keep two questions apart. Is the *value* of an estimator right on average? And is its *gradient* right, as
+# a loss? With a vocabulary of three tokens both questions have exact answers. The next cell computes the divergence in
+# both directions, because an estimator may have the gradient of the wrong one. `p` is the policy's probability of each
+# token, without a gradient.
 
 # %%
 from grpo_workbook.grpo import kl_estimate
@@ -1503,7 +1545,8 @@ from_reference = (reference.exp() * (reference - log_p)).sum()  # KL(ref || poli
 # %% [markdown]
 # Next, the mean of each estimator and the gradient of this mean. In the mean each token is weighted by `p`, because the
 # policy would sample it with this probability. The first and the last line of the output are the gradients of the two
-# divergences. Each line between them should equal the first.
+# divergences. Each line between them should equal the first. `ratio` has the value 1, but the gradient of $\log \pi$:
+# with it as a factor, the loss also makes tokens with a large k3 rarer.
 
 # %%
 value = {}
@@ -1522,10 +1565,9 @@ for name, numbers in slope.items():
 
 # %% [markdown]
 # On the left, the figure shows the value of each estimator over $d$, with its mean over the policy's own tokens in the
-# legend. On the right it shows the gradients above, with a group of bars for each logit. The three blue bars of a group
-# are equally high: they are the gradient of KL(policy || reference), the divergence that GRPO means to penalise. The
-# orange and the brown bar are equally high, too: they are the gradient of KL(reference || policy). k1 has no bars,
-# because its gradients are 0.
+# legend. The exact divergence is 1.10: k1 and k3 have this mean, k2 has 1.50. On the right are the gradients above, a
+# group of bars for each logit. Blue bars are the gradient of KL(policy || reference), the divergence that GRPO means to
+# penalise; orange and brown ones are that of KL(reference || policy). k1 has no bars, because its gradients are 0.
 
 # %% tags=["hide-input"]
 figure, (left, right) = figures.new_panels(9.0, 3.3, 2, 2)
@@ -1562,15 +1604,15 @@ figures.show(
 # %% [markdown]
 # | estimator | its value | its gradient as a loss |
 # | --- | --- | --- |
-# | k1 | right on average, but negative for many tokens | 0 on average: no penalty at all (it works *inside the reward*, where RLHF with PPO has it) |
+# | k1 | right on average, but negative for many tokens | 0 on average: no penalty at all (as a part of the *reward*, as in RLHF with PPO, it works) |
 # | k2 | biased | right: that of KL(policy \|\| reference) |
 # | k3 | right on average, never negative | wrong: that of the other direction, KL(reference \|\| policy) |
 # | k3 times the ratio | as k3 | right |
 #
+# <details><summary>For the curious: reverse and forward, and what "right" means here</summary>
+#
 # KL(policy || reference) is called the *reverse* KL divergence; KL(reference || policy) is the *forward* one. The
 # reverse one penalises a policy that writes what the reference would hardly ever write.
-#
-# <details><summary>What "right" means here: one token, not the whole answer</summary>
 #
 # The word "right" refers here to one token, given the tokens before it. The divergence of whole answers also depends on
 # how often the policy writes each beginning of an answer. A penalty that is added to the loss token by token does not
