@@ -168,8 +168,9 @@ figures.show(
 # The first three estimates are right on average: their intervals contain the exact gradient. Only the estimate with the
 # group's mean is too small on average, because this mean contains the answer itself. A reward's distance from this mean
 # is exactly 7/8 of its distance from the mean of the other 7, because the reward itself is one of the 8. So the
-# direction of the estimate is the same, and it is only shorter, as if the learning rate were lower.# Three methods
-# differ in where the baseline comes from:
+# direction of the estimate is the same, and it is only shorter, as if the learning rate were lower.
+#
+# Three methods differ in where the baseline comes from:
 #
 # - **PPO** trains a second network, the **critic**, to predict the reward to expect. It is usually as large as the
 #   policy, with gradients and an optimizer state of its own ([chapter 10](10_scale_out.ipynb) counts the memory).
