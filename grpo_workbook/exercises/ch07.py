@@ -311,14 +311,14 @@ def adds_a_step(rates, samples, completions):
 
 row_of_cause = exercise("07.5", "row_of_cause")
 
-# as strict alone after six steps
+# as whole alone after six steps
 zero = [0.95] * 5 + [0.8]
 reward = [0.01] * 5 + [0.03]
 entropy = [1.1] * 6
 rates = [0.0] * 6 + [0.125] * 2
 row_of_cause.case(zero, reward, entropy, rates, gives=1)
 
-# as strict alone after all of its steps
+# as whole alone after all of its steps
 zero = [0.95] * 4 + [0.62, 0.2, 0.17, 0.05, 0.03, 0.05]
 reward = [0.01] * 4 + [0.07, 0.18, 0.36, 0.5, 0.53, 0.55]
 entropy = [1.1] * 4 + [0.8] * 6

@@ -31,22 +31,31 @@
 # %% [markdown]
 # ### What this chapter found
 #
-# The tiny model nearly masters its usual problems: its pass rate rises from 48 to 86 %. For the other end, two cases
-# were made on purpose:
+# The tiny model nearly masters its usual problems: its pass rate on 64 training problems rises from 48 to 86 %. For the
+# other end, two cases were made on purpose:
 #
-# - **The asked form is rare.** About one completion in 240 is right in this form. There, neither two stages nor a
+# - **A form that hardly ever occurs.** About one completion in 240 is right in it. There, neither two stages nor a
 #   reward for parts of the form is shown to be better than paying for the whole answer alone (five seeds).
-# - **Seven of eight problems are never solved.** If only a right number in the right form is paid, leaving these
+# - **Seven of eight problems are never solved.** If only a right number in the requested form is paid, leaving these
 #   problems out helps: the sampled answers are 8.8 points better after the same number of steps (five seeds). No gain
-#   is confirmed for greedy answers, or when the completions for measuring the problems are counted too.
+#   is confirmed for greedy answers, nor if the completions that it takes to find these problems are counted too.
 
 # %% [markdown]
 # ## Where zero variance comes from
 #
-# If all completions of a group earn the same reward, every advantage is 0. How often does that happen? Imagine a policy
-# whose answer is right in 60 % of the completions, but has the requested form in only 5 %, independently of whether it
-# is right. Only a completion with both earns a reward. How many groups of eight have some completions that earn and
-# some that do not?
+# If all completions of a group earn the same reward, every advantage is 0. How often does that happen? The **requested
+# form** of an answer is that of the chapters before:
+#
+# ```text
+# <reasoning>
+# 5+7=12
+# </reasoning>
+# <answer>12</answer>
+# ```
+#
+# Imagine a policy whose number is right in 60 % of the completions, but which writes the requested form in only 5 %,
+# independently of whether the number is right. Only a completion with both earns a reward. How many groups of eight
+# have some completions that earn and some that do not?
 
 # %%
 import random
@@ -172,7 +181,7 @@ figures.show(figure, words)
 # %% [markdown]
 # ### Choosing problems
 #
-# The same holds for a single problem: if it is never right or always right, it teaches nothing. Leaving such problems
+# The same holds for a single problem: if it is never paid or always paid, it teaches nothing. Leaving such problems
 # out, and ordering the others from easy to hard, is a **curriculum**. (The hope behind the order: what the policy
 # learns on easy problems helps it with the hard ones.) This chapter tests the choice of problems, not their order.
 #
@@ -182,11 +191,11 @@ figures.show(figure, words)
 # %% [markdown]
 # ## How hard is each problem for this model?
 #
-# The problems are those of chapter 04, common kinds and rare ones, and 240 others are held out. On a small machine the
-# model is *tiny-form*, which can solve the problems and was trained, on purpose, to write its answers in messy forms
+# The training problems are those of chapter 04, and 240 others are held out. On a small machine the model is
+# *tiny-form*, which can solve the problems and was trained, on purpose, to write its answers in messy forms
 # ([its card](../data/tiny-form/README.md)). This chapter compares rewards for the form with rewards for the number, and
-# with this model both have something to change. The folded cell chooses the settings (`profile`), and loads `policy`,
-# its `tokenizer`, `train_set` and `heldout_set`:
+# this model can improve in both. The folded cell chooses the settings (`profile`), and loads `policy`, its `tokenizer`,
+# `train_set` and `heldout_set`:
 
 # %% tags=["hide-input"]
 import os
@@ -207,6 +216,9 @@ if os.path.isdir(profile.model):
 import unsloth
 from grpo_workbook import data, load_policy, load_problems, to_dataset
 
+completions = profile.grpo["per_device_train_batch_size"]
+completions *= profile.grpo["gradient_accumulation_steps"]
+GROUPS = completions // 8  # groups of eight in a step
 policy, tokenizer = load_policy(profile)
 train_set = to_dataset(load_problems(data.WORD_PROBLEMS["train"]))
 heldout_rows = load_problems(data.WORD_PROBLEMS["heldout"])
@@ -271,17 +283,16 @@ for index in (chosen.rows[0], chosen.rows[-1]):
     print(f"{rates_before[index]:.0%}: {some_problems[index]['question']}")
 
 # %% [markdown]
-# To train on the chosen problems, pass `some_problems.select(chosen.rows)` to the trainer, and `shuffle_dataset=False`
-# to `GRPOConfig` if it should keep their order.
-#
-# Would the filter be worth its price here? It leaves out only 2 problems, and measuring took 64 x 8 = 512 completions,
-# as many as eight training steps take.
+# Would this filter be worth its price? It leaves out only 2 problems, and measuring took 64 x 8 = 512 completions, as
+# many as eight training steps.
 #
 # Why does it leave out so few? Perhaps the problems are about equally hard, and their rates differ only because eight
-# completions are few. If all problems had the same pass rate p, the measured rates would still vary by chance, with
-# variance p (1 - p) / 8. The next cell prints the standard deviation that follows, and the measured one. Then it
-# simulates 10,000 measurements of 64 equally hard problems: how often do their rates differ as much as the measured
-# ones?
+# completions are few. The next cell tests this in two ways:
+#
+# - *By a formula.* If all problems had the same pass rate p, the measured rates would still vary by chance, with
+#   variance p (1 - p) / 8. Is the measured standard deviation much larger than the one that follows?
+# - *By a simulation.* Measure 64 equally hard problems 10,000 times: how often do their rates differ at least as much
+#   as here?
 
 # %%
 from statistics import pstdev
@@ -306,21 +317,22 @@ print(f"equally hard problems look so different in {as_wide:.0%} of simulations"
 # among eight in 6 of 100 tries.
 #
 # So the filter is not worth its price here. A curriculum needs problems that differ in difficulty, and enough
-# completions of each to measure the difference.
+# completions of each to measure the difference. Then pass `some_problems.select(chosen.rows)` to the trainer, and
+# `shuffle_dataset=False` to `GRPOConfig` to keep their order.
 
 # %% [markdown]
 # ## Three ways, the same number of completions
 #
 # "First the form, then the answer" is common advice. Our policy is right between its tags in about half of its tries,
-# so nearly every group can teach from the start, and the advice should not be needed. What does it cost here? If
-# nothing, you could always follow it. If it costs steps, look at your groups first.
+# so nearly every group can teach from the start, and the advice should not be needed. What does it cost here? If it
+# costs nothing, you can follow it in every training. If it costs accuracy, look at your groups first.
 #
-# Three policies start from the same new adapter and train for 24 steps of 64 completions. They differ in the rewards
-# (all from chapter 03) and their weights:
+# Three policies start from the same new adapter and train for 24 steps of 64 completions. They differ in the weights of
+# three rewards of chapter 03: *correctness*, *full form* (the requested form and nothing else) and *tags* (a quarter
+# for each of the form's four tags in place):
 #
-# - **mixed**: correctness 2, strict form 0.5, parts of the form 0.5;
-# - **form first**: 8 steps with strict form 0.5 and parts of the form 0.5, then 16 steps with correctness 2 and strict
-#   form 0.5;
+# - **mixed**: correctness 2, full form 0.5, tags 0.5;
+# - **form first**: 8 steps with full form 0.5 and tags 0.5, then 16 steps with correctness 2 and full form 0.5;
 # - **correctness alone**: correctness 1.
 #
 # The measure was fixed before the run: how many of the 240 held-out problems are strictly right (form and number both
@@ -337,7 +349,7 @@ print(f"equally hard problems look so different in {as_wide:.0%} of simulations"
 
 # %% [markdown]
 # A stage needs no special tool: it is a second `GRPOTrainer` around the same model. `train` makes one trainer and runs
-# it, with the callbacks of chapter 04 (`Float32Adapters` and `RewardBar`):
+# it. (`Float32Adapters` keeps the adapter in float32; `RewardBar` prints the reward of the newest step.)
 
 # %%
 from grpo_workbook import (
@@ -346,10 +358,6 @@ from grpo_workbook import (
 )
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
-
-completions = profile.grpo["per_device_train_batch_size"]
-completions *= profile.grpo["gradient_accumulation_steps"]
-GROUPS = completions // 8  # groups of eight in a step
 
 
 def train(
@@ -371,11 +379,11 @@ def train(
     return [entry for entry in trainer.state.log_history if "reward" in entry]
 
 # %% [markdown]
-# First evaluate the policy before training. There are four ways to count a right answer in this chapter:
+# First evaluate the policy before training. The chapter counts answers in four ways:
 #
 # | name | what counts | used for |
 # | --- | --- | --- |
-# | *strict* | the right number in the requested form | all comparisons |
+# | *strict* | the right number in the requested form | every comparison outside *A case for stages* |
 # | *between the tags* | the right number between the answer tags, whatever stands around them | the pass rates, and `correctness_reward` |
 # | *lenient* | the right number in any form | how much of a gain is only form |
 # | *well-formed* | the requested form, with any number | the same |
@@ -435,10 +443,7 @@ scores["correctness alone"] = ask_heldout_problems(alone_policy)
 # %% [markdown]
 # ## Did it help?
 #
-# A *forest plot* answers this. Each row compares two policies on the same 240 problems, with one sampled answer to
-# each. The mark is the gain of the second policy in strictly right answers, the line is its 95 % interval, and the
-# black line is no gain. At the right stand both rates and the p-value of the paired test of chapters 00 and 08. A blue
-# dot is a difference (p at most 0.05); an orange square means that no difference is shown. This function draws it:
+# A *forest plot* answers this. This function draws it:
 
 # %% tags=["hide-input"]
 changes = {}
@@ -469,15 +474,17 @@ def forest_plot(pairs, title):
     figures.show(figure, f"Forest plot. {'; '.join(sentences)}.")
 
 # %% [markdown]
-# Which of the three would you choose now? Decide before you run the cell. *form* is the policy of *form first* after
-# its first trainer:
+# Each row compares two policies on the same 240 problems, with one sampled answer to each. The mark is the gain of the
+# second policy in strictly right answers, the line is its 95 % interval, and the black line is no gain. At the right
+# stand both rates and the p-value of the paired test of chapters 00 and 08. A blue dot is a difference (p at most
+# 0.05); an orange square means that no difference is shown.
+#
+# Which of the three would you choose now? Decide before you run the cell:
 
 # %% tags=["hide-input"]
 three_ways = ("mixed", "form first", "correctness alone")
 pairs = [("before", name) for name in three_ways]
 pairs += [
-    ("before", "form"),
-    ("form", "form first"),
     ("mixed", "form first"),
     ("mixed", "correctness alone"),
     ("form first", "correctness alone"),
@@ -485,9 +492,8 @@ pairs += [
 forest_plot(pairs, "Strictly right answers: which intervals leave out 0?")
 
 # %% [markdown]
-# The first three rows compare with the policy before training: it improves in all three ways. (The next two rows, with
-# *form*, are read in *How much of a gain is only form?*) The last three rows compare the ways with one another: **no
-# difference shown**.
+# The first three rows compare with the policy before training: it improves in all three ways. The last three rows
+# compare the ways with one another: **no difference shown**.
 #
 # That does not mean that there is none. The intervals against *mixed* reach from a loss of 9 points to a gain of 1, so
 # *form first* and *correctness alone* may still be several points worse. And each way was trained once, with one seed:
@@ -541,18 +547,22 @@ axes.text(8.8, 0.98, "form first changes\nits rewards", fontsize=9, va="top")
 figures.show(figure, words)
 
 # %% [markdown]
-# At the start hardly any group has zero variance, because about half of the completions have the right number between
-# the tags. So the cause that mixed rewards and *form first* are made for, a rare form, does not exist here.
+# At the start hardly any group has zero variance: about half of the completions have the right number between the tags,
+# and about a quarter have the requested form, so neither is rare. The cause that mixed rewards and *form first* are
+# made for, a rare form, does not exist here.
 #
-# Each line counts the groups of its own reward, so its height does not tell which way is better: *form first* ends
-# lowest (4 of 32), but its held-out rate is no higher (one run each). Compare each line with its own start. The
-# zero-variance groups come later, because the policy has become better: in the last four steps they are 13 of 32 with
-# mixed rewards and 15 of 32 with correctness alone. Rewarding parts of the answer does not help against this cause.
+# Each line counts the groups of its own reward, so compare it only with its own start. (*Form first* ends lowest, with
+# 4 of 32, but its held-out rate is no higher, one run each.)
+#
+# The zero-variance groups come later, because the policy has become better: in the last four steps they are 13 of 32
+# with mixed rewards, and 15 of 32 with correctness alone. Rewarding parts of the answer does not help against this
+# cause.
 
 # %% [markdown]
 # ### How much of a gain is only form?
 #
-# The next cell prints the three rates of each policy with their 95 % intervals:
+# The next cell prints three rates of each policy with their 95 % intervals. *form* is the policy of *form first* after
+# its first trainer:
 
 # %%
 for name, score in scores.items():
@@ -560,12 +570,12 @@ for name, score in scores.items():
 
 # %% [markdown]
 # Before training 65.8 % of the answers were right in some form, but only 21.2 % in the requested one. The first trainer
-# of *form first* (*form*) never rewards a right answer, and yet the strict rate rises to 60.8 %: once the form is
+# of *form first* never rewards a right answer, and yet the strict rate rises to 60.8 % (*form*): once the form is
 # there, the right numbers count.
 #
 # The sampled numbers became better too: each of the three ways ends with at least 79.6 % strictly right, while before
-# training only 65.8 % were right in any form. But the policy hardly learned new arithmetic. Without sampling (greedy),
-# about 99 % of its answers had the right number before any training (printed in *A case for the filter*). So it
+# training only 65.8 % were right in any form. But the policy hardly learned new arithmetic: without sampling, nearly
+# all of its answers had the right number before any training (99 %, measured in *Five seeds, and the price*). So it
 # probably became surer of what it could already do.
 
 # %% [markdown]
@@ -580,10 +590,10 @@ for name, score in scores.items():
 # %% [markdown]
 # ## A case for stages
 #
-# Where could two stages or mixed rewards help? Where the asked form hardly ever occurs. This policy rarely leaves out
-# the end tag `</reasoning>`, so a form without it is rare. The asked form of this case has three parts: a reasoning
-# *without* its end tag, the number in its answer tags, and a sentence with the number at the end. A whole answer looks
-# like this:
+# Where could two stages or mixed rewards help? Where the form that is paid for hardly ever occurs. This policy rarely
+# leaves out the end tag `</reasoning>`, so this case asks for a form without it, the **open form**. It has three parts:
+# a reasoning *without* its end tag, the number in its answer tags, and a sentence with the number at the end. A whole
+# answer looks like this:
 #
 # ```text
 # <reasoning>
@@ -601,7 +611,7 @@ from collections import Counter
 
 
 def parts_in(text):
-    """Which of the three parts of the asked form a completion has."""
+    """Which of the three parts of the open form a completion has."""
     parts = []
     if text.lstrip().startswith("<reasoning>") and "</reasoning>" not in text:
         parts.append("no end tag")
@@ -616,7 +626,7 @@ parts_found = Counter(parts_in(text) for text in scores["before"].completions)
 for part in ("no end tag", "number", "sentence"):
     count = sum(times for parts, times in parts_found.items() if part in parts)
     print(f"{part}: {count}")
-print(f"number and sentence, but an end tag: {parts_found['number', 'sentence']}")
+print(f"only number and sentence: {parts_found['number', 'sentence']}")
 print(f"all three: {parts_found['no end tag', 'number', 'sentence']}")
 
 # %% [markdown]
@@ -626,18 +636,18 @@ print(f"all three: {parts_found['no end tag', 'number', 'sentence']}")
 # group has zero variance, and the reward is near 0.
 
 # %% [markdown]
-# ### Four ways to pay for this form
+# ### Four ways to pay for the open form
 #
-# In this section *strict* means the asked form above, without the end tag, and not the requested form of *Three ways*.
-# The *strict reward* is 1 for the right number in the asked form, and 0 for any other answer. The *parts reward* is 1/3
-# for each of the three parts. The stored runs compare four ways, each with 24 steps of 64 completions and five seeds:
+# The *whole reward* is 1 for the right number in the open form, and 0 for any other answer. The *parts reward* is 1/3
+# for each of the three parts; for its part *number* any number between the answer tags counts. The stored runs compare
+# four ways, each with 24 steps of 64 completions and five seeds:
 #
 # | way | steps 1 to 8 | steps 9 to 24 |
 # | --- | --- | --- |
-# | *strict alone* | the strict reward | the strict reward |
-# | *parts first* (two stages) | the parts reward | the strict reward |
+# | *whole alone* | the whole reward | the whole reward |
+# | *parts first* (two stages) | the parts reward | the whole reward |
 # | *parts and number* | the parts reward, and 1 for the right number in any form | the same |
-# | *parts, number and whole* | the same as *parts and number*, and the strict reward beside it | the same |
+# | *parts, number and whole* | the same as *parts and number*, and the whole reward beside it | the same |
 #
 # Which way would you choose? The folded cell loads the stored runs. `runs` has a row for each run, `stored_rates` has
 # their held-out rates in percent, and `ways` lists the names:
@@ -648,17 +658,18 @@ from grpo_workbook import files
 
 path = files.REPO / "benchmarks" / "curriculum_runs.jsonl"
 stored = pd.read_json(path, lines=True)
-plain = {"base": "before training", "base, other form": "before training, asked form"}
+plain = {"base": "before training", "base, other form": "before training, open form"}
+plain["strict alone"] = "whole alone"
 stored["method"] = stored["method"].replace(plain)
 runs = stored.join(pd.DataFrame(list(stored["end"])))
 both_rates = ["sampled", "greedy"]
 stored_rates = 100 * runs.pivot(index="method", columns="seed", values=both_rates)
 
-ways = ["before training, asked form", "strict alone", "parts first"]
+ways = ["before training, open form", "whole alone", "parts first"]
 ways += ["parts and number", "parts, number and whole"]
 
 # %% [markdown]
-# The figure shows how many of the 240 held-out problems are right in the asked form. Each dot is a run with a seed of
+# The figure shows how many of the 240 held-out problems are right in the open form. Each dot is a run with a seed of
 # its own, and the black line is the median of its row. The two ways that pay for the number in any form are orange:
 
 # %% tags=["hide-input"]
@@ -684,14 +695,13 @@ def draw_seeds(methods, orange, title):
     figures.show(figure, f"Dots of five seeds. Medians in percent: {'; '.join(words)}.")
 
 
-title = "Parts and number: four of five runs miss the asked form"
+title = "Parts and number: four of five runs mostly miss the open form"
 draw_seeds(ways, orange=ways[3:], title=title)
 
 # %% [markdown]
-# *Strict alone* and *parts first* lie close together, and *parts and number* mostly near 0. The next cell prints the
-# differences from *strict alone* in the sampled answers, paired by seed, with their 95 % intervals and p-values. Each p
-# is for one test; the text below also corrects it for the six tests of this section (three ways, sampled and greedy).
-# Then follows one greedy answer of each of the two orange ways:
+# *Whole alone* and *parts first* lie close together, and *parts and number* mostly near 0. The next cell prints how far
+# each of the three other ways ends from *whole alone* (sampled answers, paired by seed: the mean difference, its 95 %
+# interval and its p-value). Then follows one greedy answer of each of the two orange ways:
 
 # %%
 from scipy.stats import ttest_rel
@@ -704,26 +714,29 @@ def compare_stored(ours, theirs, measure="sampled"):
     gap = (first - second).mean()
     test = ttest_rel(first, second)
     low, high = test.confidence_interval()
-    print(f"{ours} above {theirs}, {measure}:")
+    print(f"{ours} minus {theirs}, {measure}:")
     print(f"    {gap:+.1f} points ({low:+.1f} to {high:+.1f}), p = {test.pvalue:.2g}")
 
 
-for way in ways[2:]:
-    compare_stored(way, "strict alone")
+for way in ("parts first", "parts and number", "parts, number and whole"):
+    compare_stored(way, "whole alone")
 for way in ("parts and number", "parts, number and whole"):
     run = runs.query("method == @way and seed == 1").iloc[0]
     print(f"{way}: {run['examples'][0]!r}")
 
 # %% [markdown]
 # Were there groups that teach, and what did they teach? The figure compares two of the ways. A thin line is one seed,
-# and the thick line is the mean of the five. The largest possible reward is 1 for *strict alone* and 2 for *parts and
-# number*. A diamond is one trained policy: the fraction of its sampled held-out answers that are right in the asked
-# form (a dot of the figure above):
+# and the thick line is the mean of the five:
+#
+# - *Left*: the fraction of zero-variance groups.
+# - *Right*: the mean reward (at most 1 for *whole alone*, at most 2 for *parts and number*). A diamond is not a reward:
+#   it is one trained policy, at the fraction of its sampled held-out answers that are right in the open form (a dot of
+#   the figure above).
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(9.0, 3.0, 2, 2)
 looks = {
-    "strict alone": (figures.BLUE, "-", 25.8),
+    "whole alone": (figures.BLUE, "-", 25.8),
     "parts and number": (figures.ORANGE, "--", 27.2),
 }
 numbers = []
@@ -747,29 +760,29 @@ panels[0].set(title="fraction of zero-variance groups", ylim=(-0.04, 1.04))
 panels[1].set(title="mean reward in training", ylim=(-0.08, 2.08))
 for axes in panels:
     axes.set_xlabel("optimizer step")
-panels[1].plot([], [], "D", color="grey", label="trained policy: right, asked form")
+panels[1].plot([], [], "D", color="grey", label="trained policy: right, open form")
 figure.suptitle("Parts and number: groups differ, but the whole is rarely learned")
 figure.legend(loc="outside lower center", ncols=3, frameon=False)
 figures.show(figure, f"Means of five seeds. {'; '.join(numbers)}.")
 
 # %% [markdown]
-# *Strict alone* begins with hardly any group that teaches, and at step 9 four of five groups teach. *Parts and number*
+# *Whole alone* begins with hardly any group that teaches, and at step 9 four of five groups teach. *Parts and number*
 # has no zero-variance group at any step, and its reward rises, but only one of its five diamonds comes near the blue
 # ones. The runs show four things:
 #
-# - **The strict reward alone works.** A few lucky completions are enough to begin: in the first five steps at most 4 of
-#   320 are paid in a run. After 24 steps at least 96 % of the greedy answers are right in the asked form.
-# - **Two stages are not shown to be better** than the strict reward alone: 1.9 points when sampled [-3.5, 7.4].
-# - **Parts and number misses the asked form in four of five runs** within these 24 steps. It ends 37.7 points below the
-#   strict reward when sampled [-57.6, -17.9].
-# - **With the strict reward beside the parts it mostly works**: the greedy answers end at 70 to 96 %. When sampled,
-#   these runs are 13.1 points below the strict reward alone [-22.5, -3.7]. The printed p is 0.018, but 0.09 after the
-#   correction: the loss is not confirmed, and no gain is shown either.
+# - **The whole reward alone works.** A few lucky completions are enough to begin: in the first five steps at most 4 of
+#   320 are paid in a run. After 24 steps at least 96 % of the greedy answers are right in the open form.
+# - **Two stages are not shown to be better** than *whole alone*: 1.9 points when sampled, and the interval contains 0.
+# - **Parts and number mostly misses the open form** in four of five runs within these 24 steps: there at most 22 % of
+#   the sampled answers are right. The mean is 37.7 points below that of *whole alone*.
+# - **With the whole reward beside the parts it mostly works**: the greedy answers end at 70 to 96 %. When sampled,
+#   these runs are 13.1 points below *whole alone*. The printed p is 0.018, but this section makes six tests (three
+#   ways, sampled and greedy), and corrected for six it is 0.09: the loss is not confirmed, and no gain is shown either.
 #
 # <details><summary>For the curious: which differences are confirmed?</summary>
 #
 # Holm's correction for the six tests confirms one difference: *parts and number* is worse when sampled (p = 0.037). The
-# t-test is rough there, because its runs are of two kinds; but all five seeds are below the strict reward, sampled and
+# t-test is rough there, because its runs are of two kinds; but all five seeds are below *whole alone*, sampled and
 # greedy.
 #
 # </details>
@@ -777,9 +790,9 @@ figures.show(figure, f"Means of five seeds. {'; '.join(numbers)}.")
 # %% [markdown]
 # ### What went wrong with *parts and number*?
 #
-# The printed answer of such a run has the end tag. So it has two parts and the right number, and earns 2/3 + 1 of 2.
-# The third part, no end tag, is rare at the start. So presumably most groups are decided by the number and by the two
-# common parts, and the policy learns these, together with the end tag.
+# The printed answer of such a run has the end tag. So it has two parts and the right number, and earns 2/3 + 1, of at
+# most 2. The third part, no end tag, is rare at the start. So presumably the number and the two common parts decide
+# most groups, and the policy learns these, together with the end tag.
 #
 # So groups that teach are not enough: look at *what* they teach. A reward for parts pays for every answer that has some
 # of them. If you need it, pay for the whole as well, or pay for parts for a few steps only, and log the rate of the
@@ -847,8 +860,8 @@ figure.set_size_inches(7.0, 3.0)
 figures.show(figure, f"{words.removesuffix(';')}.")
 
 # %% [markdown]
-# After training, 23 of the 64 problems are right in all eight tries, and a filter measured now would leave them out.
-# The one measured at the start left out only two. So measure again before each new trainer.
+# After training, 23 of the 64 problems are right in all eight tries, and a filter measured now would leave them out. So
+# measure again before each new trainer.
 #
 # A part of the 23 is chance too: if every problem had a pass rate of 86 %, 19 of 64 would be right in all eight tries
 # (the last black line). So many of the 23 may still fail sometimes, and could still teach.
@@ -861,9 +874,8 @@ figures.show(figure, f"{words.removesuffix(';')}.")
 #
 # Where can a filter win? Where many problems are *never* right, because the data set is too hard for the model. Here is
 # such a case, made on purpose: a pool of 16 of the problems above and 112 sums of numbers from 100 to 999. The results
-# that the model has learned go up to 65. The policy is the one before training. From here on *strict* is again the
-# right number in the requested form, with its end tag, as in *Three ways*. The reward is 1 for such an answer and 0 for
-# any other one.
+# that the model has learned go up to 65. The policy is the one before training. The form is again the requested one,
+# with its end tag. The reward is 1 for a strictly right answer, and 0 for any other.
 
 # %%
 generator = random.Random(0)
@@ -876,12 +888,12 @@ for _ in range(112):
     sentence = f"A box holds {a} red books and {b} blue books."
     question = f"{sentence} How many books are in the box?"
     rows.append({"question": question, "answer": str(a + b)})
-pool = to_dataset(load_problems(rows))
+pool = to_dataset(load_problems(rows))  # a data set like train_set
 
 # %% [markdown]
 # A filter needs the pass rates of this pool. To measure them before training would take 128 x 8 = 1,024 completions, as
-# many as 16 steps. But the groups of a training contain them. TRL gives a reward function all columns of the data set,
-# so the function can keep the results of each question.
+# many as 16 steps. But a training samples such completions anyway, in its groups. TRL gives a reward function all
+# columns of the data set, the question too, so the function can keep the results of each problem.
 #
 # `strictly_right` pays for a strictly right answer, and keeps for each completion whether its number is right. (It does
 # not keep whether the completion was paid: then a solvable problem with the wrong form would count as never right.)
@@ -906,7 +918,7 @@ def strictly_right(completions, question, **columns):
 
 # %%
 policy, _ = load_policy(profile)
-epoch = len(pool) // GROUPS  # steps
+epoch = len(pool) // GROUPS  # steps of 8 groups each
 pool_logs = {
     "whole pool": train(policy, [strictly_right], [1.0], steps=epoch, problems=pool)
 }
@@ -920,7 +932,7 @@ print(f"{sum(place < 16 for place in possible)} of the 16 solvable ones are kept
 # %% [markdown]
 # The epoch finds the large sums without any extra completion. Now a fresh copy of the policy trains on the problems
 # that are left, so that both runs have 16 steps. Each of the 16 problems now gets eight groups instead of one. (In your
-# own training you would go on with the same policy. A stored run that follows does this.) What do you expect of the
+# own training you would go on with the same policy, as a stored run below does.) What do you expect of the
 # reward and of the zero-variance groups in the two runs?
 
 # %%
@@ -947,8 +959,8 @@ for name, log in pool_logs.items():
 
 # %% [markdown]
 # With the whole pool 88 % of the groups teach nothing. The reward stays near 0, and it cannot rise far: only 16 of the
-# 128 problems are ever right, so its mean over the pool is at most 0.13. Does this cost anything on the held-out
-# problems, of which none is a large sum?
+# 128 problems are ever right, so its mean over the pool is at most 0.13. (The 0.17 of the bar above is of one step,
+# with only eight problems.) Does this cost anything on the held-out problems, of which none is a large sum?
 
 # %% tags=["hide-input"]
 pairs = [("before", "whole pool"), ("before", "chosen"), ("whole pool", "chosen")]
@@ -961,13 +973,13 @@ forest_plot(pairs, "Strictly right answers: did the chosen problems teach more?"
 # %% [markdown]
 # ### Five seeds, and the price
 #
-# One run each is not much. The stored runs repeat both with five seeds, each with problems of its own. Two more
-# trainings ask whether the filter is worth its completions:
+# One run each is not much. The stored runs repeat both with five seeds, each with problems of its own. Is the filter
+# also worth its completions? To measure the pool before training takes 1,024 completions, as many as 16 steps. So two
+# trainings of 32 steps are compared too:
 #
-# - *whole pool, 32 steps*: instead of measuring the pass rates before training (1,024 completions, as many as 16 steps
-#   take), you train 16 steps longer on the whole pool.
-# - *whole pool, then chosen* is nearly what you would do: 16 steps on the whole pool, and then 16 on the chosen
-#   problems with the same policy.
+# - *whole pool, 32 steps*: no filter, the 16 steps go into the training.
+# - *whole pool, then chosen*: 16 steps on the whole pool, then 16 on the chosen problems with the same policy. This is
+#   nearly what you would do.
 #
 # In all stored runs the chosen problems are the 16 solvable ones by construction, not by a measurement.
 #
@@ -981,10 +993,8 @@ draw_seeds(pools, orange=["chosen", "whole pool, then chosen"], title=title)
 
 # %% [markdown]
 # When sampled, the orange rows lie mostly to the right of the blue ones; when greedy, all trained rows lie close
-# together. The next cell prints four differences, paired by seed. The first two compare after the same 16 steps
-# (sampled, then greedy), and the last two count the completions for measuring the problems too. Each p is again for one
-# test, of six in this section. Then follow the rates of right numbers in any form, and the fractions of zero-variance
-# groups:
+# together. How large are the differences? The next cell prints four, paired by seed. The first two are after the same
+# 16 steps, and the last two count the completions for measuring the problems too:
 
 # %%
 compare_stored("chosen", "whole pool")
@@ -992,14 +1002,19 @@ compare_stored("chosen", "whole pool", "greedy")
 compare_stored("chosen", "whole pool, 32 steps")
 compare_stored("whole pool, then chosen", "whole pool, 32 steps")
 
-for method in ("before training", "whole pool", "chosen"):
-    lenient = runs[runs["method"] == method]["greedy lenient"].mean()
-    print(f"{method}: {lenient:.1%} of the greedy answers right in any form")
+# %% [markdown]
+# Two more numbers of these runs: how many groups had zero variance, and how many greedy answers have the right number
+# in any form?
+
+# %%
 for method in ("whole pool", "chosen"):
     fractions = []
     for log in runs[runs["method"] == method]["log"]:
         fractions.extend(fraction for _, fraction in log)
     print(f"{method}: {mean(fractions):.0%} of the groups have zero variance")
+for method in ("before training", "whole pool", "chosen"):
+    lenient = runs[runs["method"] == method]["greedy lenient"].mean()
+    print(f"{method}: {lenient:.1%} of the greedy answers right in any form")
 
 # %% [markdown]
 # Read the runs in three steps:
@@ -1009,8 +1024,9 @@ for method in ("whole pool", "chosen"):
 # 2. *Did the policy learn more in as many steps?* When sampled, yes: 8.8 points [4.3, 13.4]. For greedy answers no
 #    difference is shown: both are above 92 % there.
 # 3. *Did it learn more from as many completions, the measuring included?* Not confirmed. *Chosen* ends 4.8 points above
-#    *whole pool, 32 steps* when sampled [0.7, 9.0]: the printed p is 0.032, but 0.13 after the correction for six
-#    tests. *Whole pool, then chosen* ends 6.4 points above it [-2.8, 15.7]: no difference is shown.
+#    *whole pool, 32 steps* when sampled: the printed p is 0.032, but 0.13 after the correction for six tests (three
+#    pairs, sampled and greedy). *Whole pool, then chosen* ends 6.4 points above it, but the interval contains 0: no
+#    difference is shown.
 
 # %% [markdown]
 # ### What did the policy learn?
@@ -1025,11 +1041,10 @@ for method in ("whole pool", "chosen"):
 #
 # <details><summary>For the curious: how sure are these results, and why is the gain small?</summary>
 #
-# Three pairs of trainings are compared, sampled and greedy: six tests. The 8.8 points hold with Holm's correction for
-# the six tests as well (p = 0.034). This trusts the t-test with five pairs. A test of the signs alone cannot go below
-# 0.06 with five; here all five seeds point the same way. The greedy answers of the chosen problems are 0.9 points
-# [-1.5, 3.3] above the whole pool, and 2.7 [0.5, 4.8] above its 32 steps, which is not confirmed after the correction
-# (p = 0.13).
+# The 8.8 points hold with Holm's correction for the six tests as well (p = 0.034). This trusts the t-test with five
+# pairs. A test of the signs alone cannot go below 0.06 with five; here all five seeds point the same way. The greedy
+# answers of the chosen problems are 0.9 points [-1.5, 3.3] above the whole pool, and 2.7 [0.5, 4.8] above its 32 steps,
+# which is not confirmed after the correction (p = 0.13).
 #
 # Presumably the gain is small for two reasons (neither was tested). The form is soon learned: the greedy answers are at
 # least 90 % right in all of these trainings. And AdamW divides the gradient by its usual size: a step with one group
@@ -1071,10 +1086,10 @@ for start, fraction in zip(starts, idle_rates["mixed"]):
     print(f"{price:.2f} completions sampled for each one used")
 
 # %% [markdown]
-# What does this price buy? Not more groups that teach: a thousand sampled completions contain as many of them as
-# without it. But they are collected into fewer, full batches, so the gradient does not get noisier as problems are
-# mastered. In DAPO's ablation dynamic sampling raised the score on AIME 2024 from 42 to 50 (with a model of 32B
-# weights; each of its steps takes more samples).
+# What does this price buy? It does not find more groups that teach: a thousand sampled completions contain as many as
+# without it. It collects them into fewer, full batches, so the gradient does not get noisier as problems are mastered.
+# In DAPO's ablation dynamic sampling raised the score on AIME 2024 from 42 to 50 (with a model of 32B weights; each of
+# its steps takes more samples).
 
 # %% [markdown]
 # ### Which filter should you use?
@@ -1101,15 +1116,16 @@ for start, fraction in zip(starts, idle_rates["mixed"]):
 #
 # | row | fraction of zero-variance groups | reward | the cause | what to do |
 # | --- | --- | --- | --- | --- |
-# | 1 | high from the first step on | near 0 | hardly any completion earns anything: the reward asks for too much at once, or the problems are too hard | count the paid completions; if at least one comes in every few steps, and their number grows, wait (*A case for stages*); else train first with SFT (chapter 00), pay for parts of the answer for a few steps, or leave out the problems that are never right (*A case for the filter*) |
+# | 1 | high from the first step on | near 0 | hardly any completion earns anything: the reward asks for too much at once, or the problems are too hard | decide as in *How long should you wait for paid completions?*; if it takes too long, train first with SFT (chapter 00), pay for parts of the answer for a few steps, or leave out the problems that are never right (*A case for the filter*) |
 # | 2 | rises, or is high from the first step on | near its maximum | the policy has nearly mastered the problems, or it fools the reward: read some completions first (chapter 03) | stop, take harder problems, train on those that are still often wrong, or use dynamic sampling |
 # | 3 | in between or high from the first step on | in between | some problems are never right, or others always | measure the pass rates, and leave out the problems near 0 and 1 |
 # | 4 | in between or high from the first step on | in between, and few pass rates are near 0 or 1 | the groups are small, or training samples with a lower `temperature` than the pass rates were measured with | a `temperature` of 1; larger groups if you can afford more completions (exercise 07.2) |
 # | 5 | rises | levels off well below its maximum | the policy has lost its variety: its completions of a problem are nearly alike, the wrong ones too, and the entropy is near 0 (*entropy collapse*, chapter 05) | go back to an earlier checkpoint, and train from there with a lower learning rate or a bonus for entropy (`entropy_coef`; chapter 05 has more) |
 # | 6 | rises | levels off well below its maximum | some problems are mastered, and the others are too hard: their completions differ, but hardly any was right before training either | row 1, for the problems that are left |
 #
-# Two cases of this chapter belong to row 1, the rare form under the strict reward and the whole pool. The mixed run
-# belongs to row 2. The rows 3 to 6 do not occur in the runs: they follow from the formula above and from chapter 05.
+# Two cases of this chapter belong to row 1: the open form under the whole reward, and the whole pool of the filter. The
+# mixed run belongs to row 2. The rows 3 to 6 do not occur in the runs: they follow from the formula above and from
+# chapter 05.
 
 # %% [markdown]
 # ### What the table leaves out
@@ -1119,7 +1135,7 @@ for start, fraction in zip(starts, idle_rates["mixed"]):
 # - **In row 3 hardly any problem is left and the entropy is near 0.** The policy is too sure: begin from an earlier
 #   checkpoint of its SFT (not tested).
 # - **The fraction is low.** This does not prove that all is well: *parts and number* had no zero-variance group and a
-#   rising reward, and missed the asked form in four of five runs. Look at the rate of the whole answer.
+#   rising reward, and mostly missed the open form in four of five runs. Look at the rate of the whole answer.
 # - **There are several rewards.** `frac_reward_zero_std` is computed from their weighted sum. A group of eight wrong
 #   answers has some variance if only their form varies: it can teach the form, but nothing about correctness. So look
 #   at the mean of the correctness reward by itself too (`rewards/correctness_reward/mean` in TRL's log).
@@ -1292,10 +1308,10 @@ predict("07.3", prediction, own_pass_rates);
 # with `samples` completions; take them as true and constant. The filter leaves out the problems with a rate of 0 or 1.
 #
 # A training step takes `completions` completions. With the filter, each of them goes to a problem that can teach.
-# Without it, only a part does, so a step must be larger to teach as much. The difference is what the filter saves in
-# each step. Return the smallest number of steps after which the savings are at least as many completions as the
-# measurement took, or `None` if the filter leaves out no problem, or all of them. Example: if it keeps 8 of 16
-# problems, with 8 samples and steps of 64, the answer is 2.
+# Without it, some go to problems that cannot teach, so a step must be larger to give as many to the others. How much
+# larger is what the filter saves in each step. Return the smallest number of steps after which the savings are at least
+# as many completions as the measurement took, or `None` if the filter leaves out no problem, or all of them. Example:
+# if it keeps 8 of 16 problems, with 8 samples and steps of 64, the answer is 2.
 
 # %% tags=["exercise"]
 def steps_to_pay_back(rates: list[float], samples: int, completions: int) -> int | None:
@@ -1413,7 +1429,7 @@ check("07.5", row_of_cause);
 #     return 4
 # ```
 #
-# The logs of the check are made up after this chapter's runs: *strict alone* after six steps (row 1) and at its end
+# The logs of the check are made up after this chapter's runs: *whole alone* after six steps (row 1) and at its end
 # (`None`), the mixed run (row 2), groups of two (row 4). The bounds are made up as well; for your run, take them as a
 # start.
 #
@@ -1422,8 +1438,11 @@ check("07.5", row_of_cause);
 # %% [markdown]
 # ## For the curious: the KL reference of a second trainer
 #
-# Most runs of the course have `beta=0` and no reference. With `beta` above 0 the KL penalty pulls the policy towards a
-# *reference*. For a second trainer on the same adapter, the reference depends on who makes it:
+# With `beta` above 0 the KL penalty pulls the policy towards a *reference*. For a second trainer on the same adapter,
+# the reference depends on who makes it. The cell shows two on the CPU: a copy of the adapter, which TRL makes with the
+# trainer, and the base model, after this copy is removed.
+#
+# <details><summary>Which trainer has which reference?</summary>
 #
 # | trainer | reference |
 # | --- | --- |
@@ -1432,8 +1451,9 @@ check("07.5", row_of_cause);
 # | Unsloth's (on a GPU) | the base model: `unsloth/models/rl.py` removes the lines that make the copy |
 # | either, with a fresh adapter | the base model in effect, because a fresh adapter changes nothing |
 #
-# (Unsloth's behaviour on a GPU was read in its source, not measured.) The cell shows both on the CPU: a trainer with
-# TRL's copy, and one whose copy is removed.
+# (Unsloth's behaviour on a GPU was read in its source, not measured.)
+#
+# </details>
 
 # %% tags=["hide-input"]
 kl_at_start = {}
@@ -1471,7 +1491,10 @@ proved = {
     "before": scores["before"].rate,
     "after": scores["form first"].rate,
     "mixed": scores["mixed"].rate,
-    "p_values": [changes["before", "form"].p_value, changes["before", "mixed"].p_value],
+    "p_values": [
+        compare(scores["before"], scores["form"]).strict.p_value,
+        changes["before", "mixed"].p_value,
+    ],
     "kl_begins": kl_at_start,
     "pass_rates": [mean(rates_before), mean(rates_after)],
     "zero_variance": {name: mean(idle) for name, idle in pool_idle.items()},
@@ -1498,13 +1521,14 @@ if profile.name == "smoke":
 # - Find the cause first, with the table above (rows 1 to 6): is the reward never earned, is the problem too hard, is it
 #   mastered, or has the policy lost its variety? The log and the pass rates show it.
 # - If most groups earn nothing, count the paid completions. If at least one comes in every few steps, wait as long as
-#   their number grows: at one in 240, and a learning rate of 1e-3, the strict reward alone was enough.
-# - A reward for parts makes more groups differ, but it may teach another answer: *parts and number* missed the asked
-#   form in four of five runs within 24 steps. So log the rate of the whole answer.
+#   their number grows: at one in 240, and a learning rate of 1e-3, the whole reward alone was enough.
+# - A reward for parts makes more groups differ, but it may teach another answer: *parts and number* mostly missed the
+#   open form in four of five runs within 24 steps. So log the rate of the whole answer.
 # - If problems are never right or always right, leave them out, but first compare their number with chance: eight
 #   completions are few. The pass rates change with training, so a filter goes stale; dynamic sampling does not, but has
 #   its cost in every batch.
-# - If most problems are mastered, as after our training, stop or take harder ones. (This was not tested.)
+# - If the policy has nearly mastered the problems, as after our training, stop or take harder ones. (This was not
+#   tested.)
 # - Where seven of eight problems were never right, the filter lowered the zero-variance groups from 89 to 27 %, and the
 #   sampled answers were 8.8 points better after the same number of steps (five seeds). No gain is confirmed if the
 #   measurement's completions are counted too, and where only correctness was paid, the filter gave a lower strict rate
