@@ -108,8 +108,8 @@ for start in range(0, len(rewards), 10):
     print(f"steps {start + 1:2} to {last_step:2}  reward {mean(ten_steps):.2f}")
 
 # %% [markdown]
-# In this stored run the reward was highest in the last ten steps. In yours it may not be: 30 steps are few, and the
-# libraries choose the number format by the machine.
+# In this stored run the reward was highest in the last ten steps. In yours it may not be: 30 steps are few, and
+# machines round differently.
 #
 # <details><summary>For the curious: the same script on GSM8K, with a GPU</summary>
 #
@@ -128,7 +128,7 @@ for start in range(0, len(rewards), 10):
 # | `max_completion_length` | 64 | 512, with `chat_template_kwargs={"enable_thinking": False}` |
 # | precision | chosen by TRL | on a T4 `bf16=False, fp16=True`, because it has no bfloat16 |
 #
-# No run with the right column was made for this course.
+# `SYSTEM` and `.map(to_prompt)` stay. No run with the right column was made for this course.
 #
 # The script's reward compares text, not numbers. If the answer is `1,000`, a completion that ends in
 # `<answer>1000</answer>` earns nothing. Step 3 uses a reward that compares numbers.
@@ -136,8 +136,8 @@ for start in range(0, len(rewards), 10):
 # </details>
 #
 # Does a higher reward mean that the model has improved? The script cannot tell. It ignores three things: whether its
-# reward can be fooled, in which number format its weights learn, and how the model does on problems that it did not
-# train on. The next cell looks at the first two:
+# reward can be fooled, whether the number format of its weights is fine enough for small updates, and how the model
+# does on problems that it did not train on. The next cell looks at the first two:
 
 # %%
 fooling = "<answer>7</answer><answer>8</answer><answer>9</answer>"
@@ -148,8 +148,9 @@ print("number format of the weights that learn:", adapters[0].dtype)
 
 # %% [markdown]
 # - The **reward** can be fooled: an answer with several numbers earns as much as the right one.
-# - The **weights** that learn are in bfloat16, if the cell printed so. (On a GPU, Unsloth takes float32.) Bfloat16 has
-#   two to three significant decimal digits, so small updates can get lost. Step 1 counts them.
+# - The **weights** that learn are in bfloat16, if the cell printed so: TRL converted them when the trainer was built.
+#   (On a GPU, Unsloth keeps float32.) Bfloat16 has two to three significant decimal digits, so small updates can get
+#   lost. Step 1 counts them.
 # - The **evaluation** is missing. Nobody knows whether the model solves *other* problems better, or only earns more.
 #
 # There are two smaller problems: many values are left to defaults, which differ between TRL and Unsloth, and the
@@ -163,13 +164,13 @@ print("number format of the weights that learn:", adapters[0].dtype)
 #
 # The script's settings stood in its code, for one machine. `choose_profile`, called above, looks at the machine and
 # chooses a model and settings that fit it. (The environment variables `GRPO_WORKBOOK_PROFILE` and `GRPO_WORKBOOK_MODEL`
-# override its choice.)
+# override its choice.) In the output, NF4 is the 4-bit format of step 1:
 
 # %%
 print(profile)
 
 # %% [markdown]
-# Three fields of a profile are dictionaries of arguments, one for each call to a library: `profile.loader` for
+# Three fields of the profile are the arguments of calls to the libraries: `profile.loader` for
 # `from_pretrained`, `profile.lora` for `get_peft_model`, and `profile.grpo` for `GRPOConfig`.
 #
 # <details><summary>For the curious: what is different on a GPU</summary>
@@ -200,12 +201,12 @@ print(profile)
 #   a small model with a large vocabulary shrinks less: Qwen3-1.7B to about 40 % (computed from its shapes).
 # - **Adapters**: only few weights learn, so there are few gradients and optimizer states.
 #
-# The tiny model would fit without either. It is trained in this way so that a run on a CPU takes the same steps as a
-# run on a GPU.
+# The tiny model would fit without either; it has both so that a run on a CPU takes the same steps as one on a GPU.
 #
 # `load_policy(profile)` makes the script's two calls, `from_pretrained` and `get_peft_model`, with the profile's
-# values, which the cell prints. Adapters go to the layers in `target_modules`, and `max_seq_length` is the longest
-# prompt plus the longest completion, in tokens:
+# values, which the cell prints. `dtype` is the number format of the arithmetic, not of the adapters (theirs follows
+# below). Adapters go to the layers in `target_modules`, and `max_seq_length` is the longest prompt plus the longest
+# completion, in tokens:
 
 # %%
 from grpo_workbook import load_policy
@@ -259,8 +260,7 @@ del layer, packed, W, A, B, block
 # <details><summary>For the curious: NF4, and the rank</summary>
 #
 # NF4 is made for normally distributed weights. It stores them in **blocks** of 64. Each weight becomes one of 16 levels
-# from -1 to 1, which takes 4 bits. The scale of the block, its largest magnitude, is stored once, in 8 bits. `dtype` is
-# the number format of the arithmetic and of everything that is not quantized.
+# from -1 to 1, which takes 4 bits. The scale of the block, its largest magnitude, is stored once, in 8 bits.
 #
 # The rank `r` is the thin dimension of A and B. A factor `lora_alpha / r` of 2, as here, is a common choice. A model
 # learns more if all seven projections of a layer have adapters than if only those of the attention have them
@@ -283,10 +283,10 @@ print(f"{trainable:,} adapter weights will learn")
 #
 # ### Keep the adapters in float32
 #
-# When the trainer is built, in step 6, TRL 1.15 casts the adapters of a quantized base to **bfloat16**. (On a GPU
-# Unsloth removes that cast.) How many updates would get lost? AdamW moves a weight by up to about the learning rate in
-# a step. So take an adapter matrix A of a larger model, 32 x 2,048 (rank times inputs), with PEFT's initial values, add
-# a learning rate to each weight, and count the weights that bfloat16 leaves exactly as they were:
+# When the trainer is built, in step 6, TRL 1.15 casts the adapters of a quantized base to **bfloat16**. How many
+# updates would get lost? AdamW moves a weight by up to about the learning rate in a step. So the cell takes an adapter
+# matrix A of a larger model (rank 32, 2,048 inputs) with the initial values that PEFT gives it. It adds a learning rate
+# to each weight, rounds to bfloat16, and counts the weights that come out unchanged:
 
 # %%
 dice = torch.Generator().manual_seed(0)
@@ -352,11 +352,13 @@ for update in (1e-5, 5e-5, 1.5e-3):
 #
 # Only problems that the model did not train on can show what it has learned. So some are **held out**.
 #
-# The tiny model trains on word problems in GSM8K's form: the answer ends in `#### N`. (The profiles for GPUs use GSM8K
-# itself.) `load_split` does what the script did with `load_dataset(...)` and `.filter(...)`, checks every row, and
-# returns the held-out problems, too. A held-out problem may have the sentence pattern of a training problem, but then
-# it has other numbers. So the held-out rate shows how well the model solves other problems of these kinds, not whether
-# it can solve new kinds.
+# The tiny model trains on word problems in GSM8K's form: the worked answer ends in `#### N`, and each calculation
+# stands in it once more, in `<<...>>`. (The profiles for GPUs use GSM8K itself.) `load_split` does what the script did
+# with `load_dataset(...)` and `.filter(...)`, checks every row, and returns the held-out problems, too. It keeps the
+# worked answer as `solution`; `answer` is only the number.
+#
+# A held-out problem may have the sentence pattern of a training problem, but then it has other numbers. So the held-out
+# rate shows how well the model solves other problems of these kinds, not new kinds.
 
 # %%
 train_rows, heldout_rows, _ = data.load_split(
@@ -368,9 +370,10 @@ print(example["question"])
 print(example["solution"])
 
 # %% [markdown]
-# The held-out problems are of all 16 kinds, but the rare kinds are the task of this run. So the folded cell takes out
-# 120 rare problems, `rare_rows`. Each will get 16 sampled answers; `tries` is this number, and `task` is the name of
-# these problems in the outputs. (GSM8K has no rare kinds; there it takes the first 120 problems, with 4 answers each.)
+# The held-out problems are of all 16 kinds, but the rare kinds are the task of this run. So the folded cell also
+# selects 120 of the rare ones, `rare_rows`; they stay among the 480. Each will get 16 sampled answers; `tries` is this
+# number, and `task` is the name of these problems in the outputs. (GSM8K has no rare kinds; there it takes the first
+# 120 problems, with 4 answers each.)
 
 # %% tags=["hide-input"]
 from grpo_workbook.data.splitting import select_true
@@ -384,9 +387,9 @@ rare_rows = rare_rows.select(range(min(120, len(rare_rows))))
 print(f"{len(rare_rows)} {task} are measured apart, with {tries} tries each")
 
 # %% [markdown]
-# TRL expects a column `prompt`. Here it is a conversation, as the script's `.map(to_prompt)` made it. TRL passes every
-# other column to the reward functions, and ours need `answer`. TRL does not truncate prompts, so `drop_long_prompts`
-# removes those that are too long.
+# TRL expects a column `prompt`. Here it is a conversation, which `to_dataset` makes as the script's `to_prompt` did,
+# with the same system prompt. TRL passes every other column to the reward functions, and ours need `answer`. TRL does
+# not truncate prompts, so `drop_long_prompts` removes those that are too long.
 
 # %%
 from grpo_workbook import drop_long_prompts, render, to_dataset
@@ -408,12 +411,18 @@ print(render([train_set[0]["prompt"]], tokenizer)[0])
 # ## Step 3: the rewards
 #
 # A reward function gets the completions and the dataset's columns, and returns a number for each completion. The three
-# functions below come from [chapter 03](03_reward_design.ipynb). The first checks the number in the answer tag, the
-# second wants perfect form, and the third pays for parts of the form; each returns a value from 0 to 1. GRPO compares
-# their weighted sums. The weights are 2, 0.5 and 0.5, so a right number counts twice as much as all of the form.
+# functions below come from [chapter 03](03_reward_design.ipynb). The **form** is one `<reasoning>` block, then one
+# `<answer>` block, and nothing else:
 #
-# The tiny model already writes the form, so for it the two rewards for the form only have to preserve it. A model that
-# has to learn the form needs them.
+# - `correctness_reward` pays 1 for the right number in the answer tag.
+# - `strict_format_reward` pays 1 for the whole form.
+# - `incremental_format_reward` pays 0.25 for each of the four tags in its place, counted from the first.
+#
+# GRPO compares their weighted sums. The weights are 2, 0.5 and 0.5, so a right number counts twice as much as all of
+# the form.
+#
+# The tiny model already writes the form, so here the last two only have to preserve it. A model that has to learn the
+# form needs them.
 #
 # <details><summary>For the curious: what the weights cannot do</summary>
 #
@@ -453,9 +462,9 @@ table["weighted total"] = total
 table
 
 # %% [markdown]
-# The last completion gives two numbers. It would have fooled the script's reward, and here it earns nothing. A right
-# number counts only inside the answer tag: *no tags* earns 0, and *half the form* earns 0.25, for its form alone. A
-# wrong number in perfect form earns 1, a third of what the right one earns.
+# *Two answers* would have fooled the script's reward. Here it earns nothing, not even for its form, because the first
+# tag, `<reasoning>`, is missing. A right number counts only inside the answer tag: *no tags* earns 0, and *half the
+# form* 0.25, for its first two tags alone. A wrong number in perfect form earns 1, a third of what the right one earns.
 #
 # ## Step 4: the baseline
 #
@@ -467,7 +476,7 @@ table
 # - What counts: the *strict* rate counts answers that are right and well-formed; *well-formed* are those that have the
 #   form, right or wrong.
 #
-# In parentheses, the strict rate is followed by its 95 % confidence interval ([chapter 08](08_evaluation.ipynb)).
+# Each strict rate is printed with its 95 % confidence interval ([chapter 08](08_evaluation.ipynb)).
 
 # %%
 from grpo_workbook.evaluation import measure
@@ -523,8 +532,7 @@ for row, text in wrong[:4]:
 # ## Step 5: the configuration
 #
 # TRL and Unsloth have different defaults. So the profile sets every value of the algorithm explicitly, and this call
-# passes them to `GRPOConfig` (`print(profile.grpo)` shows them all). To change some of them, write
-# `GRPOConfig(..., **{**profile.grpo, "max_steps": 30})`.
+# passes them to `GRPOConfig` (`print(profile.grpo)` shows them all):
 
 # %%
 args = GRPOConfig(
@@ -533,30 +541,32 @@ args = GRPOConfig(
 )
 
 # %% [markdown]
-# The table explains the settings that you are most likely to change:
+# To change a value, write `GRPOConfig(..., **{**profile.grpo, "max_steps": 30})`. The table explains the settings that
+# you are most likely to change. Two of them are batch sizes, which count **completions**.
 #
 # | setting | what it does | here | 16 GB GPU |
 # | --- | --- | --- | --- |
 # | `num_generations` | size of the group. Larger: steadier advantages, fewer groups whose rewards are all equal, more time | 8 | 8 |
-# | batch size | completions in an optimizer step. Smaller: noisier gradient, faster steps | 80 | 32 |
+# | batch size of a step | a multiple of `num_generations`. Smaller: noisier gradient, faster steps | 80 | 32 |
 # | `per_device_train_batch_size` | completions in memory at once; the gradient is accumulated | 80 | 4 to 8 |
 # | `max_completion_length` | longest completion in tokens; it costs most of the time and memory. Too short: answers are cut off before they earn anything | 64 | 512 |
 # | `temperature` | 1 samples from the policy as it is; higher explores more | 1 | 1 |
 # | `num_iterations` | updates per completion. At 1 the training is on-policy: every update uses fresh completions | 1 | 1 |
-# | `learning_rate` | **LoRA: start at 1e-5, try 5e-5. Full fine-tuning: 1e-6.** Independent of the GPU | 1.5e-3 | 1e-5 |
+# | `learning_rate` | **LoRA: start at 1e-5, try 5e-5. Full fine-tuning: 1e-6.** Independent of the GPU | 1.5e-3 (a tiny model) | 1e-5 |
 # | LoRA `r` | what the adapters can express. Reinforcement learning needs little | 16 | 32 |
 # | `beta` | weight of the KL penalty, which holds the policy near the base. 0: no penalty, no reference model | 0 | 0 |
-# | `loss_type` | how the loss is averaged; `dapo`: over all tokens of the step. The rest of the algorithm DAPO is off | dapo | dapo |
-# | `adam_beta2` | AdamW averages over about 100 steps at 0.99; at TRL's default, 0.999, over 1,000, more than most runs have | 0.99 | 0.99 |
-# | gradient checkpointing | recomputes activations: less memory, more time | off | on |
 # | `use_vllm` | generates several times faster, on a GPU only | no (a CPU) | if memory allows |
 #
-# Batch sizes count **completions**: `per_device_train_batch_size x gradient_accumulation_steps x processes` must be a
-# multiple of `num_generations`.
+# A step's batch is `per_device_train_batch_size x gradient_accumulation_steps x processes`. The GPU column has common
+# values, not measured here.
 #
-# The GPU column has common values, not measured here.
+# <details><summary>For the curious: three more settings, where the values come from, and a GPU with 80 GB</summary>
 #
-# <details><summary>For the curious: where these values come from, and a GPU with 80 GB</summary>
+# | setting | what it does | here | 16 GB GPU |
+# | --- | --- | --- | --- |
+# | `loss_type` | how the loss is averaged; `dapo`: over all tokens of the step (the rest of the algorithm DAPO is off) | dapo | dapo |
+# | `adam_beta2` | AdamW averages squared gradients over about `1 / (1 - adam_beta2)` steps: 100 here. TRL's default, 0.999, gives 1,000, more than most runs have | 0.99 | 0.99 |
+# | gradient checkpointing | recomputes activations: less memory, more time | off | on |
 #
 # The learning rates come from TRL's page
 # [LoRA Without Regret](https://huggingface.co/docs/trl/main/en/lora_without_regret): with LoRA, 1e-5 for a model of 3B
@@ -572,7 +582,7 @@ args = GRPOConfig(
 # %% [markdown]
 # ## Step 6: training
 #
-# Each optimizer step is one round of the loop in the figure. TRL's trainer runs this loop.
+# Each optimizer step is one round of the loop in the figure, which TRL's trainer runs.
 
 # %% tags=["hide-input"]
 group = profile.grpo["num_generations"]
@@ -608,7 +618,7 @@ figures.show(figure, words + "rewards, advantages and the loss lead to AdamW and
 #
 # Now train. `Float32Adapters` keeps the adapters in float32 (step 1). `RewardBar` shows the mean weighted reward, at
 # most 3, and the mean length in tokens, both of the latest step only; single steps vary much. (The stored run shared
-# its machine, so its bar shows a longer time than the 4 minutes above.)
+# its machine, so its bar alone shows more than the 4 minutes of the whole chapter.)
 
 # %%
 from grpo_workbook import Float32Adapters, RewardBar
@@ -624,9 +634,9 @@ trainer.train();
 
 # %% [markdown]
 # Did the reward rise? Watch the reward, not the loss. Here the value of the loss is minus the mean advantage over all
-# tokens. The advantages of each group sum to 0, so this value stays near 0, whether the model learns or not; only its
-# gradient matters. ([Chapter 05](05_monitoring.ipynb) shows when the value moves away from 0, and that this is no fault
-# either.)
+# tokens. The advantages of each group sum to 0, so this value stays near 0, whether the model learns or not. Its
+# gradient does not: it makes completions with a positive advantage more likely, and the others less.
+# ([Chapter 05](05_monitoring.ipynb) shows when the value moves away from 0, and that this is no fault either.)
 #
 # In the table, each row is the mean over a tenth of the steps, named after the last of them. `frac_reward_zero_std` is
 # the fraction of groups whose rewards are all equal:
@@ -660,12 +670,12 @@ figures.show(figure, words)
 # %% [markdown]
 # ## Step 7: did it learn?
 #
-# The training reward cannot answer this question. The model may have exploited the reward, or memorized its problems,
-# where a run sees them more than once. (This run does not: it sees 1,200 of its 1,319 problems, each once.) And each
-# step has other problems, so its reward does not compare before and after on the same ones.
+# The training reward cannot answer this question. The model may have exploited the reward or, in a run that sees its
+# problems several times, memorized them. (This run takes 10 new problems in each of 120 steps.) And each step has other
+# problems, so its reward does not compare before and after on the same ones.
 #
-# Held-out problems can answer the question. The cell measures them again, as in step 4, and `report_heldout` puts
-# the values before and after side by side:
+# Held-out problems can. The cell measures them again, as in step 4, and `report_heldout` puts the values before and
+# after side by side:
 
 # %%
 from grpo_workbook.evaluation import report_heldout
@@ -747,8 +757,8 @@ if "rare" in heldout_set.column_names:
 
 # %% [markdown]
 # Over all kinds the rate rose from 61.0 % to 82.3 %, because the rare kinds gain much. On the common kinds alone it
-# fell from 87.0 % to 82.1 %. That can be chance, because p is 0.11. So this run alone does not show a loss, nor does it
-# exclude one. [Chapter 08](08_evaluation.ipynb) computes how many problems would be enough.
+# fell from 87.0 % to 82.1 %. That can be chance, because p is 0.11. So this run alone neither shows nor excludes a
+# loss. [Chapter 08](08_evaluation.ipynb) computes how many problems would be enough.
 #
 # But the rate fell with each of three seeds, and with the course's tiny Gemma 3 it fell further
 # ([measurements](../docs/measurements.md)). Training on a part of a task can cost the rest, so measure the rest too.
@@ -763,9 +773,10 @@ if "rare" in heldout_set.column_names:
 # - **new**: the problem was solved in none of the earlier tries, and now it is.
 #
 # `describe_gain` divides the strict gain into these parts. For each problem it needs two facts from before training:
-# its rate, and whether it was solved at all. The same try must not give both. Otherwise a problem that failed 16 times
-# by bad luck would count as new with a rate of 0, and the end of its bad luck would look like a gain. So one of the 16
-# tries gives the rate and the other 15 sort the problem, with each of the 16 in turn.
+# its rate, and whether it was solved at all. If the same tries gave both, a problem that failed 16 times by bad luck
+# would count as new with a rate of 0, and the end of its bad luck would look like a gain. So the tries are split: the
+# first try gives the rate, and the other 15 say whether the problem was solved. Then the second try gives the rate, and
+# so on. The result is the mean over all 16 splits.
 #
 # In the table the first three rows add up to *together*; the last two rows are other measures, for comparison:
 
@@ -777,13 +788,12 @@ text = "\n".join(describe_gain(results))
 display(Markdown(text))
 
 # %% [markdown]
-# None of the gain is form. About half of it is sharpening, and the other half is on problems that the model had not
-# solved in any of the other 15 tries.
+# None of the gain is form. About half is sharpening, and half is on problems that none of the other 15 tries solved.
 #
-# In the figure each mark is a problem. From left to right it shows the fraction of the tries that were right before
-# training, from bottom to top the fraction after. Shape and colour say what kind most of the problem's gain is. (Marks
-# are moved a little at random, so that they do not hide each other.) In the left column stand the problems that none of
-# the 16 earlier tries solved (all 16 count here). What lies clearly below the dashed line got worse:
+# In the figure each mark is a problem: from left to right the fraction of right tries before training, from bottom to
+# top the fraction after. Shape and colour say which kind makes up most of the problem's gain. In the left column stand
+# the problems that none of the 16 earlier tries solved; the table counted 15, the figure counts all 16. What lies
+# clearly below the dashed line got worse. (Marks are moved a little at random, so that they do not hide each other.)
 
 # %% tags=["hide-input"]
 from grpo_workbook.evaluation import by_problem
@@ -827,8 +837,8 @@ figures.show(figure, f"Problems by kind of gain: {part.value_counts().to_dict()}
 #   have a right answer, and nothing would be reinforced. Such a kind would probably stay unsolved, unless something
 #   learned from a similar kind carries over.
 #
-# Which kinds gained? The table has the number of problems of each rare kind, and the greedy accuracy on them before and
-# after training:
+# Which kinds gained? For each rare kind the table has the number of problems and the greedy accuracy before and after
+# training:
 
 # %% tags=["hide-input"]
 if "kind" in rare_set.column_names:
@@ -840,24 +850,24 @@ if "kind" in rare_set.column_names:
     display(rates.sort_values("before").round(2))
 
 # %% [markdown]
-# The answers to the kind `how_many_more` were all right before, so all of the gain comes from the other five kinds.
+# The answers to the kind `how_many_more` were all right before, so all of the greedy gain comes from the other five
+# kinds.
 #
 # ## Step 9: would something else have gained as much?
 #
 # Perhaps any training would have helped, or more practice with the old data. Before these explanations are excluded, a
-# gain proves little. So `benchmarks/controls.py` repeats the run of this chapter beside **controls**. *base* is the
-# model before training, and *main* is the run of this chapter. Each control starts from *base*, and it takes as many
-# steps as *main*, with as many sequences in a step. *main* and each control were run with three seeds:
+# gain proves little. So `benchmarks/controls.py` repeats the run of this chapter, *main*, beside **controls**. Each
+# control starts from *base*, the model before training, and takes as many steps as *main*, with as many sequences in a
+# step. *main* and each control have three seeds:
 #
 # - *random*: the same run, with a reward that is the toss of a coin;
-# - *more*: more supervised training on the model's own data, with as few rare examples as before;
+# - *more*: more supervised training on data like that which made *base*, with as few rare examples as there;
 # - *rebalanced*: like *more*, but half of the sequences in each step are the 24 rare examples (four of each kind),
 #   which come again and again;
 # - *worked*: supervised training on worked answers to the problems that GRPO trains on.
 #
-# All of them answer held-out problems of the rare kinds: all 257 of them with one *greedy* answer, and the first 120
-# with *sampled* answers. The next cell reads the stored results into the table `controls`, with one row for each run
-# and seed:
+# All of them answer the 257 held-out problems of the rare kinds with one *greedy* answer each, and the first 120 also
+# with *sampled* answers. The next cell reads the stored results into the table `controls`, a row for each run and seed:
 
 # %% tags=["hide-input"]
 import json
@@ -880,9 +890,9 @@ by_run = controls.groupby("run", sort=False)
 print(", ".join(f"{name}: {count}" for name, count in by_run.size().items()), "seeds")
 
 # %% [markdown]
-# In the figure each row is a run and each dot a seed. The number beside the dots is their mean, and the dotted line is
-# the mean of *base*. *base* has a single dot, because nothing is trained in it, and the three dots of *random*
-# coincide. All rates are strict:
+# In the figure each row is a run and each dot a seed. The number beside the dots is their mean; the dotted line is
+# *base*, which has one dot, because nothing is trained in it. The three dots of *random* coincide. All rates are
+# strict:
 
 # %% tags=["hide-input"]
 means = by_run[measures].mean()
@@ -922,8 +932,8 @@ figures.show(figure, f"Dots of seeds in three panels. Means: {'; '.join(words)}.
 #   [Chapter 08](08_evaluation.ipynb) reports a large model that gained even with random rewards, so with a large model
 #   repeat this control.
 # - *more* helps little: the greedy rate rises by 4 points, the sampled rate by 7.
-# - *rebalanced* reaches 48 % with the same data. So practising the 24 rare examples more often gains 9 points without
-#   any reward; GRPO gains 43.
+# - *rebalanced* reaches a greedy rate of 48 % with the same data. So practising the 24 rare examples more often gains 9
+#   points without any reward; GRPO gains 43.
 # - *worked* gains most: the greedy rate is 95 %. These answers are in the form that this model already writes. If you
 #   have such answers, compare with this control first. GRPO reached 81.5 % without them: its reward needs only the
 #   right numbers.
@@ -942,9 +952,8 @@ for name in ("base", "main"):
     print("   by seed:", *rates.round(1))
 
 # %% [markdown]
-# On fresh problems the gain is 40.5 points, nearly as large as the 43.0 points on the held-out problems. So *this*
-# model improved, and two other seeds gain as much. ([Chapter 08](08_evaluation.ipynb) shows how far seeds can lie
-# apart.)
+# On fresh problems the gain is 40.5 points, nearly as large as the 43.0 points on the held-out problems. So the tiny
+# model improved with each of three seeds. ([Chapter 08](08_evaluation.ipynb) shows how far seeds can lie apart.)
 #
 # All of this holds for a model of less than a million weights. For large models it is a hypothesis that you can test in
 # the same way.
@@ -984,11 +993,13 @@ del model, trainer
 clear_device_cache(garbage_collection=True)
 
 # %% [markdown]
-# The trained policy is now on disk and no longer in memory. `merge` reads it from there, and tests its result before it
-# writes it. Given the same tokens, the merged model must compute the same logits as the 16-bit base with a separate
-# adapter. Rounding to 16 bits changes the logits a little, but the most likely token should stay the same. `merge` also
-# refuses a merged model that answers the held-out problems clearly worse than the trained policy; so it gets the
-# policy's answers, too.
+# `merge` reads the trained policy from the disk, and tests its result before it writes it. Given the same tokens, the
+# merged model must compute the same logits as the 16-bit base with a separate adapter. Rounding to 16 bits changes the
+# logits by a small part of their spread, but the most likely token should stay the same.
+#
+# This shows that the merge was computed correctly, not that an adapter trained on the *4-bit* base works as well on the
+# unquantized base, a slightly different model. So the merged model also answers the held-out problems, and `merge`
+# refuses it if it is clearly worse than the trained policy: below the policy's 95 % interval, with p below 0.01.
 
 # %%
 proof = merge(
@@ -1003,10 +1014,8 @@ print(f"4-bit with adapter:         {greedy['before']:.1%} strict, greedy")
 print(f"merged, 16-bit:             {greedy['after']:.1%} strict, greedy")
 
 # %% [markdown]
-# The first two numbers show that the merge was computed correctly. They do not show that an adapter trained on the
-# *4-bit* base works as well on the unquantized base, which is a slightly different model. That is why the merged model
-# also answers the held-out problems: the last two numbers compare it with the trained policy, and here they are nearly
-# equal. These are the merged model's first answers:
+# The merge is correct, and the last two rates are nearly equal. These are the merged model's first answers; the third
+# problem stood in step 4:
 
 # %%
 for row, text in zip(heldout_set, proof["merged_answers"]):
@@ -1073,7 +1082,7 @@ model, tokenizer = load_model(
 # possible*:
 #
 # - A completion with exactly one answer block (`<answer>`, the right number, `</answer>`) is right.
-# - Of two right completions the shorter one earns more, at least if it has fewer than 100 characters.
+# - Of two right completions the shorter one earns more, at least if the shorter one has fewer than 100 characters.
 # - Every other completion, such as a wrong answer or several answer blocks, earns less than all right ones, whatever
 #   their lengths.
 #
@@ -1266,8 +1275,8 @@ if judge("04.3", what_is_shown).status == "solved":
 #   for `b` and `c`.
 # - **another kind**: set `question` to `"Ada has {} pears and finds {} more. How many pears does Ada have now?"`, and
 #   use `for b in (3, 5, 8, 9):`, `str(a + b)` and `question.format(a, b)`. Such sums are a common kind, on which the
-#   run did not train. "Pears" is a new word, and "finds" stands only in a rare kind. If something changes, which of the
-#   two is the reason?
+#   run did not train. If the result changes, is the reason *pears*, a new word, or *finds*, which stands only in a rare
+#   kind?
 # - **problems of your own**.
 
 # %% tags=["exercise"]
