@@ -19,11 +19,11 @@
 # them. Training with such checks is called **reinforcement learning with verifiable rewards** (RLVR).
 #
 # RLVR became known through reasoning models. [DeepSeek-R1-Zero](https://arxiv.org/abs/2501.12948) was made from a
-# pre-trained base model without any further written solutions. Programs rewarded right final answers, for example in
-# mathematics and programming, and a fixed form. Under these rewards alone its share of right answers in a mathematics
-# contest, AIME 2024, rose from 15.6 % to more than 70 %, and its chains of thought before the answer grew much longer.
-# The algorithm was **Group Relative Policy Optimization** (GRPO, [Shao et al. 2024](https://arxiv.org/abs/2402.03300)),
-# the subject of this course.
+# pre-trained base model without any further written solutions. Programs rewarded two things: a right final answer, for
+# example in mathematics or programming, and a fixed form of the answer. Under these rewards alone its share of right
+# answers in a mathematics contest, AIME 2024, rose from 15.6 % to more than 70 %, and its chains of thought before the
+# answer grew much longer. The algorithm was **Group Relative Policy Optimization** (GRPO,
+# [Shao et al. 2024](https://arxiv.org/abs/2402.03300)), the subject of this course.
 
 # %% [markdown]
 # ## The loop
@@ -37,8 +37,11 @@
 # group's standard deviation. Because of the division, a group whose rewards lie close together counts as much as one
 # whose rewards lie far apart.
 #
-# The figure shows one round. Its grey box is the **critic**, a second model that an older method (PPO) trains to
-# predict the reward. GRPO takes the mean of the group instead, so no arrow leads to the critic.
+# The figure shows one round. In it, an answer earns 3 for the right number inside `<answer>` tags, 1 for the tags with
+# a wrong number, and 0 without the tags.
+#
+# An older method, PPO, compares each reward with a prediction. The prediction comes from the **critic**, a second model
+# that is trained, too. GRPO compares with the mean of the group instead, so no arrow leads to the critic, the grey box.
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -72,8 +75,7 @@ figures.show(
 )
 
 # %% [markdown]
-# In this example an answer earns 3 for the right number inside `<answer>` tags, 1 for the tags with a wrong number, and
-# 0 without the tags. The next cell computes the advantages:
+# The next cell computes the advantages of these four answers:
 
 # %%
 from statistics import mean, stdev
@@ -163,8 +165,9 @@ profile = choose_profile(
 print(profile)
 
 # %% [markdown]
-# The last two lines are about the training. A *completion* is one answer. At each of the 40 *steps* the policy answers
-# 10 problems, 8 times each. So a step has 80 completions. Then the weights are changed once.
+# The last two lines are about the training; *NF4* and *LoRA rank* are explained with the next cell. A *completion* is
+# one answer. At each of the 40 *steps* the policy answers 10 problems, 8 times each. So a step has 80 completions. Then
+# the weights are changed once.
 #
 # The learning rate of 0.0015 suits only a model as tiny as this one. [Chapter 04](04_grpo_run.ipynb) gives the much
 # lower rates for real models.
@@ -175,10 +178,10 @@ print(profile)
 #
 # The model's own weights are *frozen*: training does not change them. They are stored in 4 bits, in a format called
 # NF4, so that a large model fits a small GPU. (The tiny model does not need this.) Training changes only a **LoRA
-# adapter**: small matrices that are added beside the frozen ones. The *rank* that was printed above, 16, is the length
-# of their short side.
+# adapter**: small matrices that `load_policy` adds beside the frozen ones. The *rank* that was printed above, 16, is
+# the length of their short side.
 #
-# On a CPU Unsloth prints a line that names only another trainer, `SFTTrainer`. GRPO runs there, too;
+# Without a GPU, the first line of the output below names only another trainer, `SFTTrainer`. GRPO runs on a CPU, too;
 # [chapter 04](04_grpo_run.ipynb) explains why.
 
 # %%
@@ -192,8 +195,9 @@ from grpo_workbook import load_policy
 model, tokenizer = load_policy(profile)
 
 # %% [markdown]
-# Now load the problems. Some of them are **held out**: the model never trains on them. This run uses 400 of the 2,400
-# training problems and 160 held-out ones. The cell prints the first held-out problem, as the model gets it.
+# Now load the problems. Some of them are **held out**: the model never trains on them. This run needs 400 of the 2,400
+# training problems, 10 for each of its 40 steps, and 160 held-out ones. The cell prints the first held-out problem, as
+# the model gets it.
 
 # %%
 from grpo_workbook import data, load_problems, to_dataset
@@ -209,8 +213,8 @@ print("right answer:", heldout_set[0]["answer"])
 # Measure the model before training. An answer is *strictly* right if both its number and its form are right.
 #
 # The answers are **sampled**: each token is drawn at random with the probability that the model gives it (this is
-# sampling at temperature 1). Training will sample in the same way, because GRPO needs answers that differ. Some of them
-# are answers that the policy rarely writes; trying these is called **exploration**.
+# sampling at temperature 1). Training will sample in the same way, because GRPO needs answers that differ. Sampling
+# also draws answers that the policy rarely writes; trying such answers is called **exploration**.
 
 # %%
 from grpo_workbook import evaluate
@@ -231,20 +235,21 @@ print(before.completions[0])
 # The first answer has the right number, but not inside the `<answer>` tags that the system message asks for. So this
 # answer is not strictly right.
 #
-# Now train. Three reward functions each give an answer a number from 0 to 1. TRL multiplies each number by a weight and
-# adds up the results:
+# Now the rewards. Three reward functions each give an answer a number from 0 to 1. TRL multiplies each number by a
+# weight and adds up the results:
 #
 # - `correctness_reward`, weight 2, is for the right number inside `<answer>` tags.
 # - `strict_format_reward`, weight 0.5, is for the whole requested form.
-# - `incremental_format_reward`, weight 0.5, is for parts of this form: a quarter for each of the four tags in place,
-#   counted from the first. So answers can differ even if none has the whole form.
+# - `incremental_format_reward`, weight 0.5, is for parts of this form: a quarter for each of the four tags, in
+#   their order; the count stops at the first tag that is missing or out of place. So answers can earn different rewards
+#   even if none has the whole form.
 #
-# The answer above gets 0, 0 and, for its two `<reasoning>` tags, 0.5.
+# The answer above gets 0, 0 and, for its two `<reasoning>` tags, 0.5. Weighted, this is 0.25 of at most 3.
 #
-# `GRPOConfig` and `GRPOTrainer` are TRL's own classes; the profile supplies most arguments of `GRPOConfig`.
-# `Float32Adapters` keeps the adapter's numbers in full precision, because 16 bits can lose small changes. `RewardBar`
-# shows the mean reward and the mean length in tokens. (The bar below shows more than half a minute, because that
-# machine had other work.)
+# Now train. `GRPOConfig` and `GRPOTrainer` are TRL's own classes; the profile supplies most arguments of `GRPOConfig`.
+# `Float32Adapters` keeps the adapter's numbers in 32 bits; TRL would round them to 16, which can lose small changes.
+# `RewardBar` shows the mean reward and the mean length in tokens. (The bar below shows more than half a minute, because
+# that machine had other work.)
 #
 # <details><summary>For the curious: two settings that differ from the paper of 2024</summary>
 #
@@ -296,8 +301,8 @@ figures.show(figure, words)
 # So the reward rises. The form is learned first: from about step 12 its two lines lie on top of each other, close to 1,
 # while the correctness is still lower.
 #
-# The correctness starts far above the 21 % of strictly right answers, because many answers have the right number inside
-# `<answer>` tags but another fault of form, such as a sentence after the last tag.
+# The correctness starts above 0.5, far above the 21 % of strictly right answers on the held-out problems, because many
+# answers have the right number inside `<answer>` tags but another fault of form, such as a sentence after the last tag.
 
 # %% [markdown]
 # ## Did it learn?
@@ -307,27 +312,31 @@ figures.show(figure, words)
 #
 # The held-out problems are only a sample of all problems, and each answer is only one draw. So each rate comes with a
 # 95 % **interval**: in 95 % of such measurements it contains the true rate.
-#
-# Both models answer the *same* problems, so the results can be compared problem by problem. A problem is *gained* if
-# its answer was wrong before training and right after it, and *lost* in the opposite case. If training had changed
-# nothing, gains and losses would be equally likely, like heads and tails. The **p-value** `p` is the probability that
-# coin tosses give a result at least as one-sided as the measured one.
+
+# %%
+after = ask_heldout_problems(model)
+for name, scores in (("before", before), ("after", after)):
+    low, high = scores.interval
+    print(f"{name:6} {scores.rate:.1%}  (95 % interval: {low:.1%} to {high:.1%})")
+print()
+print(after.completions[0])
+
+# %% [markdown]
+# Can chance explain the difference? Both models answered the *same* problems, so compare problem by problem. A problem
+# is *gained* if its answer was wrong before training and right after it, and *lost* in the opposite case. If training
+# had changed nothing, gains and losses would be equally likely, like heads and tails. The **p-value** `p` is the
+# probability that coin tosses give a result at least as one-sided as the measured one.
 
 # %%
 from collections import Counter
 
 from grpo_workbook import paired_p_value
 
-after = ask_heldout_problems(model)
-for name, scores in (("before", before), ("after", after)):
-    low, high = scores.interval
-    print(f"{name:6} {scores.rate:.1%}  (95 % interval: {low:.1%} to {high:.1%})")
 pairs = Counter(zip(before.strict, after.strict))
 gained = pairs[False, True]
 lost = pairs[True, False]
 p_value = paired_p_value(before.strict, after.strict)
-print(f"{gained} problems gained, {lost} lost: p = {p_value:.1g}\n")
-print(after.completions[0])
+print(f"{gained} problems gained, {lost} lost: p = {p_value:.1g}")
 
 # %% [markdown]
 # The next figure shows, on the left, the fraction of strictly right answers with its 95 % intervals, and on the right
@@ -364,7 +373,8 @@ figures.show(
 
 # %% [markdown]
 # So the answer is yes: chance hardly explains 109 gains against 1 loss, and the model never trained on these problems.
-# The answer printed above also shows no trick: its working is right.
+# The one answer printed above shows no trick, either: its working is right. (One answer is little evidence; [chapter
+# 03](03_reward_design.ipynb) looks for tricks.)
 
 # %% [markdown]
 # ### Exercise 00.2 · `form_alone` · easy · 5 minutes
@@ -429,7 +439,7 @@ predict("00.2", prediction, form_alone);
 # The strict rate needs the right number *and* the right form. Which of the two did training improve? *Lenient* scoring
 # counts a right number in any readable form: in the tags, else after `####` (some data sets put this mark before the
 # result), else as the last number of the answer. The function `compare` makes the paired test for both rates, and also
-# gives each gain with its interval.
+# gives each gain with its interval. (The strict rates are those from above.)
 
 # %%
 from grpo_workbook import compare
@@ -453,8 +463,8 @@ for name, change in (("strict", comparison.strict), ("lenient", comparison.lenie
 # p = 0.009. But 160 problems do not tell the size of this gain well: its interval reaches from 3 to 18 points.
 #
 # Part of this uncertainty comes from sampling: with another random seed the same model answers differently. So the next
-# cell asks both models again with three more seeds. The gain and its interval now come from each problem's mean over
-# the four seeds:
+# cell asks both models again with the seeds 1, 2 and 3. For each problem it takes the mean over all four seeds, and
+# computes the gain and its interval from these means:
 
 # %% tags=["hide-input"]
 import numpy as np
@@ -481,8 +491,8 @@ for name, outcomes in (("strict", strict), ("lenient", lenient)):
     print(f"  gain over four seeds: {100 * gains.mean():.1f} points ({interval})")
 
 # %% [markdown]
-# Over four seeds the strict rate rises by 66.7 points and the lenient rate by 16.7. With seed 0 alone the lenient gain
-# was only 10.6, but its interval, 3 to 18 points, already contained 16.7. Four seeds narrow the interval to 13 to 20.
+# The strict gain hardly changes. The lenient gain is larger than with seed 0 alone: 16.7 points instead of 10.6. It is
+# also known better, because its interval is now 13 to 20 points instead of 3 to 18.
 #
 # Seed 0 was a lucky one for the untrained model: its lenient rate is 79 % there, and 72 % or less with the other seeds.
 # So one sampled rate can be several points off. [Chapter 08](08_evaluation.ipynb) computes how many problems are
@@ -508,16 +518,16 @@ for name, scores in (("before", greedy_before), ("after", greedy_after)):
     print(f"{name:6} {rates}, with greedy answers")
 
 # %% [markdown]
-# The next figure puts the sampled and the greedy answers side by side. Each pair of bars is one way to score and to
-# answer. A sampled rate is the mean over the four seeds, and the black lines are 95 % intervals. Compare the two greedy
-# pairs.
+# The next figure puts the sampled and the greedy answers side by side. Each pair of bars (before and after training) is
+# one way of answering, sampled or greedy, and one way of scoring, strict or lenient. A sampled rate is the mean over
+# the four seeds, and the black lines are 95 % intervals. Compare the two greedy pairs on the right.
 
 # %% tags=["hide-input"]
 strict_greedy = {"before": [greedy_before.strict], "after": [greedy_after.strict]}
 lenient_greedy = {"before": [greedy_before.lenient], "after": [greedy_after.lenient]}
 measures = {
-    "strict,\nsampled": strict, "strict,\ngreedy": strict_greedy,
-    "lenient,\nsampled": lenient, "lenient,\ngreedy": lenient_greedy,
+    "strict,\nsampled": strict, "lenient,\nsampled": lenient,
+    "strict,\ngreedy": strict_greedy, "lenient,\ngreedy": lenient_greedy,
 }
 figure, (axes,) = figures.new_panels(7.5, 3.8)
 sides = (("before", -0.2, figures.GREY), ("after", 0.2, figures.BLUE))
@@ -552,8 +562,9 @@ figures.show(figure, f"Pairs of bars, before to after: {changes}.")
 # sign of new arithmetic.
 #
 # The form is another matter: the greedy *strict* rate rises from 43.1 to 97.5 %. Even so, GRPO did not invent the
-# requested form: before training 23 % of the sampled answers were strictly right, so the model wrote this form
-# sometimes. GRPO turned what the model did sometimes, in form and in numbers, into what it does nearly always.
+# requested form: before training 23 % of the sampled answers (the mean over the four seeds) were strictly right, so the
+# model wrote this form sometimes. GRPO turned what the model did sometimes, in form and in numbers, into what it does
+# nearly always.
 #
 # GRPO can also improve more than the form: [chapter 04](04_grpo_run.ipynb) shows such a run. Whether GRPO can add
 # anything new to a model is in dispute.
@@ -575,15 +586,24 @@ figures.show(figure, f"Pairs of bars, before to after: {changes}.")
 # %% [markdown]
 # ## Which method when
 #
-# GRPO is one of several ways to train a model further. Start at the top of the tree. White boxes are questions, blue
-# boxes say what to do, and the grey box means that no training is needed. In the tree:
+# GRPO is one of several ways to train a model further. The table has the main ones. In it, *pairs* are two answers to
+# the same question, of which people have said which is better. *Credit* is how much of the reward a token gets.
 #
-# - *pairs*: two answers to the same question, of which people have said which is better
-# - *reward model*: a model trained on such pairs, which gives rewards where no program can
-# - *you can sample*: the policy can write answers of its own during training
-# - *credit for each token*: each token of an answer gets an advantage of its own
+# | method | learns from | strength | price |
+# | --- | --- | --- | --- |
+# | SFT, supervised fine-tuning | given answers | nothing is sampled | it only imitates |
+# | DPO, direct preference optimization | pairs, better and worse | nothing is sampled | it learns from given pairs only |
+# | rejection sampling, then SFT | its own answers that pass the check | simple | it ignores what failed |
+# | **GRPO** | its own answers, right and wrong | no critic | it samples new groups at every step; all tokens of an answer get the same credit |
+# | PPO, proximal policy optimization | its own answers, right and wrong | a critic gives each token its own credit | it samples at every step; the critic is a second model to train |
+# | RLHF, learning from human feedback | people's comparisons | learns from new answers without a check | the reward model can be fooled |
 #
-# The table below the tree explains the names of the methods.
+# GRPO, PPO and, once its reward model is trained, RLHF sample new answers for each step. Such methods are called
+# **on-policy**: the policy learns from what it writes now.
+#
+# The tree helps to choose one. Start at its top. White boxes are questions, blue boxes say what to do, and the grey box
+# means that no training is needed. A *reward model* is trained on pairs, and gives rewards where no program can. *You
+# can sample* means that the policy can write answers of its own during training.
 
 # %% tags=["hide-input"]
 question = figures.PALE["model"]
@@ -618,17 +638,8 @@ figures.show(
 )
 
 # %% [markdown]
-# | method | learns from | strength | price |
-# | --- | --- | --- | --- |
-# | SFT, supervised fine-tuning | given answers | nothing is sampled | it only imitates |
-# | DPO, direct preference optimization | pairs, better and worse | nothing is sampled | it learns from given pairs only |
-# | rejection sampling, then SFT | its own answers that pass the check | simple | it ignores what failed |
-# | **GRPO** | its own answers, right and wrong | no critic | it samples new groups at every step; all tokens of an answer get the same credit |
-# | PPO, proximal policy optimization | its own answers, right and wrong | a critic gives each token its own credit | it samples at every step; the critic is a second model to train |
-# | RLHF, learning from human feedback | people's comparisons | learns from new answers without a check | the reward model can be fooled |
-#
-# GRPO, PPO and, once its reward model is trained, RLHF sample new answers for each step. Such methods are called
-# **on-policy**: the policy learns from what it writes now.
+# Take the run above: a program can check the answers, tiny-form sometimes passes the check, and its wrong answers
+# should count, too. One advantage for the whole answer is enough here, so the tree leads to GRPO.
 #
 # Methods are also combined, such as SFT until the model passes sometimes, and then GRPO. [Chapter
 # 12](12_which_algorithm.ipynb) compares methods by runs, and [chapter 10](10_scale_out.ipynb) shows how much memory
@@ -703,7 +714,7 @@ check("00.3", choose_methods);
 # %% [markdown]
 # ### Exercise 00.4 · `my_task` · medium · 10 minutes
 #
-# GRPO needs a check that you trust. Write one for a task of yours. Your function sees only the answer, not the
+# GRPO needs a check that you trust. Write one for a task of yours. The reward function sees only the answer, not the
 # question. So take a task whose answers can be judged alone, such as a date in a fixed form or valid JSON. Or fix one
 # question, such as "How many metres are 5 km?", to which 5000, 5000.0 and 5,000 are right answers.
 #
@@ -711,14 +722,15 @@ check("00.3", choose_methods);
 #
 # - `reward`: a function that takes a text and gives a number from 0 to 1
 # - `good`: at least three good answers
-# - `bad`: at least three bad answers; at least two of them must resemble a good one or contain it
+# - `bad`: at least three bad answers; at least two of them must contain a good one or resemble it (about half of
+#   the characters agree, in the same order)
 #
 # Every good answer must earn more than every bad one. Choose bad answers that come *close*: the right value in the
 # wrong form, a wrong value in the right form, a right answer with more text around it.
 #
-# The check also tries an empty answer, and two of your good answers in one text; both must earn less than a good
-# answer. It refuses a function that has a list of your good answers: the reward must also judge answers that you have
-# not thought of.
+# The check also tries an empty answer, and two of your good answers in one text, joined by *or*; both must earn less
+# than a good answer. It refuses a function that has a list of your good answers: the reward must also judge answers
+# that you have not thought of.
 #
 # The other thing that GRPO needs is a model that passes *sometimes*. [Chapter 02](02_dataset_prep.ipynb) measures this.
 
