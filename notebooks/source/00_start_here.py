@@ -587,7 +587,8 @@ figures.show(figure, f"Pairs of bars, before to after: {changes}.")
 # ## Which method when
 #
 # GRPO is one of several ways to train a model further. The table has the main ones. In it, *pairs* are two answers to
-# the same question, of which people have said which is better. *Credit* is how much of the reward a token gets.
+# the same question, of which people have said which is better. A *reward model* is trained on pairs, and gives rewards
+# where no program can. *Credit* is how much of the reward a token gets.
 #
 # | method | learns from | strength | price |
 # | --- | --- | --- | --- |
@@ -602,8 +603,8 @@ figures.show(figure, f"Pairs of bars, before to after: {changes}.")
 # **on-policy**: the policy learns from what it writes now.
 #
 # The tree helps to choose one. Start at its top. White boxes are questions, blue boxes say what to do, and the grey box
-# means that no training is needed. A *reward model* is trained on pairs, and gives rewards where no program can. *You
-# can sample* means that the policy can write answers of its own during training.
+# means that no training is needed.  *You can sample* means that the policy can write answers of its own during
+# training.
 
 # %% tags=["hide-input"]
 question = figures.PALE["model"]
