@@ -571,9 +571,7 @@ def spreads_A_over_the_tokens(model, optimizer, ids, mask, A):
 
 @training_step.mistake
 def averages_the_answers(model, optimizer, ids, mask, A):
-    """You took the mean of each answer first: the loss `dapo` is one mean over all tokens that the
-    mask keeps.
-    """
+    """You took the mean of each answer first: take one mean over all tokens whose mask is 1."""
     losses = token_losses(model, ids, mask, A)
     update(optimizer, (losses.sum(dim=1) / mask.sum(dim=1)).mean())
 

@@ -105,9 +105,9 @@ for seed in range(3):
 # the estimate **unbiased**, that is, right on average, and can make it far less noisy: with $b = 3.25$ the rewards 3
 # and 4 become -0.25 and 0.75.
 #
-# The next cell compares four baselines at the start of the training. It samples 20,000 groups of 8 answers. From each
-# group it estimates one number: the gradient in the logit of "7". One of the baselines is the mean reward of the 7
-# *other* answers, computed for each answer.
+# The next cell samples 20,000 groups of 8 answers at the start of the training. From each group it estimates one
+# number, the gradient in the logit of "7", with four choices: no baseline, the expected reward 3.25, for each answer
+# the mean reward of the 7 *other* answers, and the mean of the whole group.
 #
 # The cell needs one formula, the **softmax rule**: the gradient of $\log \pi(a)$ is $1 - \pi(a)$ in the logit of $a$
 # itself, and $-\pi(b)$ in the logit of another answer $b$. Here every $\pi$ is 1/4. So the gradient in the logit of "7"
@@ -132,9 +132,8 @@ for name, baseline in baselines.items():
     measured[name] = ((rewards - baseline) * gradient_of_7).mean(dim=1)  # (groups,)
 
 # %% [markdown]
-# In the figure, the bars on the left show the mean of the 20,000 estimates. The black whiskers are 95 % intervals of
-# these means, and the dashed line is the exact gradient. The bars on the right show the standard deviation of the
-# estimates, that is, their noise.
+# On the left, the figure shows the means of the 20,000 estimates with their 95 % intervals (black) and the exact
+# gradient (dashed). On the right is the standard deviation of the estimates (their noise).
 
 # %% tags=["hide-input"]
 from grpo_workbook import figures
@@ -165,18 +164,20 @@ figures.show(
 )
 
 # %% [markdown]
-# The first three estimates are right on average: their intervals contain the exact gradient. Only the estimate with the
-# group's mean is too small on average, because this mean contains the answer itself. A reward's distance from this mean
-# is exactly 7/8 of its distance from the mean of the other 7, because the reward itself is one of the 8. So the
-# direction of the estimate is the same, and it is only shorter, as if the learning rate were lower.
+# On the right, every baseline brings the noise from 0.57 to below 0.09.
+#
+# On the left, the first three estimates are right on average: their intervals contain the exact gradient. Only the
+# estimate with the group's mean is too small, because this mean contains the answer's own reward $r$. Let $m$ be the
+# mean of the other 7. Then the group's mean is $(7m + r) / 8$, and $r$ minus this is $\tfrac{7}{8}(r - m)$. So the
+# estimate has the same direction and is only shorter, as if the learning rate were lower.
 #
 # Three methods differ in where the baseline comes from:
 #
 # - **PPO** trains a second network, the **critic**, to predict the reward to expect. It is usually as large as the
 #   policy, with gradients and an optimizer state of its own ([chapter 10](10_scale_out.ipynb) counts the memory).
 # - **RLOO** samples several answers to the same question and takes the mean reward of the other answers.
-# - **GRPO** takes the mean reward of all $n$ answers, the answer itself included; so its estimate is $(n - 1) / n$
-#   of RLOO's (before the division of the next section).
+# - **GRPO** takes the mean reward of all $n$ answers, the answer itself included; so each distance is $(n - 1) / n$ of
+#   RLOO's.
 #
 # GRPO replaces the critic by a comparison within the group. Hence the name: Group Relative Policy Optimization.
 #
@@ -283,8 +284,8 @@ figures.show(
 # the standard deviation: that of the `"group"`, that of the whole `"batch"`, or none at all (`"none"`). The mean that
 # is subtracted is always the group's.
 #
-# The figure shows three groups of four answers. The first panel has the rewards, one bar for each answer; a reward of 0
-# has no visible bar. The other panels have the advantages under each setting.
+# The figure shows three groups of four answers, a bar for each answer: first the rewards (a 0 has no visible bar), then
+# the advantages under each setting.
 
 # %% tags=["hide-input"]
 batch = [1, 1, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0]
@@ -309,7 +310,7 @@ figures.show(figure, f"Three groups, rewards, then advantages. {'; '.join(words)
 # %% [markdown]
 # With `"group"`, and only there, the third group has the same advantages as the second, although its reward is three
 # times as large. Rewards of 0.1, 0, 0, 0 would give nearly the same advantages, too. So even a tiny difference within a
-# group leads to advantages of full size. Chapter 03 shows how a tiny style reward takes over a run in this way.
+# group leads to advantages of full size. Chapter 03 shows how a tiny style reward takes over a run.
 
 # %% [markdown]
 # ## From answers to tokens
@@ -354,8 +355,8 @@ figures.show(figure, words)
 # %% [markdown]
 # The third completion has no end token, because it was cut off at the longest allowed length.
 #
-# The logits at position t belong to token t + 1. The function in the next cell takes care of this shift by one. (V is
-# the size of the vocabulary.)
+# The logits at position t belong to token t + 1. The next function takes care of this shift by one. (V is the size of
+# the vocabulary.)
 #
 # All tokens of an answer share its advantage. Do they also learn equally fast? Below the function, the cell tries an
 # answer of three tokens, with logits set by hand and an advantage $A$ of 1.5. The **push** on a token is the negative
@@ -383,7 +384,8 @@ for position, token in enumerate([0, 1, 2]):
     print(f"pi of the token {probability:.2f}   push on its logit {push:.2f}")
 
 # %% [markdown]
-# They do not learn equally fast: a nearly certain token hardly moves, and a surprising one moves most.
+# They do not learn equally fast: the likelier a token is, the smaller its push (0.43 at a probability of 0.71, 1.12 at
+# 0.25).
 #
 # ## The ratio and the clip
 #
@@ -395,10 +397,10 @@ for position, token in enumerate([0, 1, 2]):
 # sampled. In the first step every ratio is 1, and GRPO is **on-policy**.
 #
 # From the second step on, it corrects for the old sample: the answers were drawn with the probabilities $\pi_{old}$,
-# but we want the mean reward under $\pi$. So an answer that is now twice as likely must count twice: its weight is its
-# ratio. Then the mean is right again, because
-# $\sum_a \pi_{old}(a)\, \rho(a)\, r(a) = \sum_a \pi(a)\, r(a)$. For an answer of many tokens the exact weight is the
-# product of its tokens' ratios; GRPO weights each token by its own ratio only, as an approximation.
+# but we want the mean reward under $\pi$. Take a whole answer $a$ first: one that is now twice as likely must count
+# twice, so its weight is $w(a) = \pi(a) / \pi_{old}(a)$. Then the mean is right again, because
+# $\sum_a \pi_{old}(a)\, w(a)\, r(a) = \sum_a \pi(a)\, r(a)$. For an answer of many tokens this weight is the product of
+# its tokens' ratios; GRPO weights each token by its own ratio only, as an approximation.
 
 # %% [markdown]
 # ### The clip
@@ -415,7 +417,7 @@ for position, token in enumerate([0, 1, 2]):
 # gradient: it moved in the *wrong* direction and may come back.
 #
 # In the figure, the solid line is the objective of a token, which is minus its loss. The dashed line is the objective
-# without the clip. The range from 1 - ε to 1 + ε is shaded, here for ε = 0.2.
+# without the clip. The shaded range is 1 - ε to 1 + ε, for ε = 0.2.
 
 # %% tags=["hide-input"]
 ratios = torch.linspace(0.4, 1.8, 141)
@@ -510,9 +512,9 @@ check("01.2", clipped_loss);
 # $$k_3 = e^d - d - 1 .$$
 #
 # This number is 0 if the two policies agree about the token, and never negative. Its mean over tokens that the policy
-# samples is the divergence, so its value is right. But as a loss it has the gradient of another divergence, which is
-# also smallest at the reference. TRL corrects this ("For the curious", at the end of this chapter); our trainer does
-# not.
+# samples is the divergence, so its *value* is right. But as a *loss* it has the gradient of the divergence in the other
+# direction, of the reference from the policy. This one, too, is smallest where both agree, so it still pulls the policy
+# back. TRL corrects this ("For the curious", at the end of this chapter); our trainer does not.
 #
 # Is the penalty needed? A learned reward model may become wrong as the policy moves away from the reference; there the
 # penalty is useful. An exact check by a program stays right, so many runs with such rewards leave the penalty out
@@ -710,9 +712,9 @@ policy = new_policy()
 policy.print_trainable_parameters()
 
 # %% [markdown]
-# The next cell takes each of your functions that solves its exercise, and the course's solution for the others. (The
-# trainer writes the training step out, because it can make several updates of a batch; `update_once` has its turn
-# further below.)
+# The next cell takes each of your functions that solves its exercise, and the course's solution for the others. The
+# trainer calls the first three. It can make several updates of a batch, so it writes exercise 01.4 out; `update_once`
+# has its turn when we compare learning rates.
 
 # %%
 from grpo_workbook.exercises import ch01, judge
@@ -802,8 +804,8 @@ def score(rows, texts):
     return 2 * right + 0.5 * whole_form + 0.5 * single_tags
 
 # %% [markdown]
-# Look at a batch of eight problems. The cell prints each different answer to the first one, with its count and its
-# reward. Then it prints the rewards of all eight groups, one group in each line, the highest reward first.
+# Look at a batch of eight problems. The cell prints each different answer to the first one, with its count and reward,
+# then the rewards of all eight groups, a group in each line, the highest first.
 
 # %%
 torch.manual_seed(1)
@@ -819,9 +821,9 @@ for group in rewards.view(8, 8).sort(dim=1, descending=True).values:
     print(f"{numbers}   mean {group.mean():.2f}   deviation {group.std():.2f}")
 
 # %% [markdown]
-# The reward judges the number and the form, so one answer earns all 3 points with a garbled step, "1 ribbons-6=5".
-# Four of these eight groups teach nothing, because all of their rewards are equal: in three of them every answer is
-# wrong, and in one every answer is right.
+# The reward judges the number and the form, so one answer earns all 3 points with a garbled step, "1 ribbons-6=5". Four
+# of these eight groups teach nothing, because all their rewards are equal: in three every answer is wrong, and in
+# one every answer is right.
 #
 # **Third part: the metrics.** The next function measures the rewards, the zero-variance groups, the lengths, and the
 # fractions of tokens that were clipped below 0.8 (with A < 0) and above 1.2 (with A > 0).
@@ -848,7 +850,7 @@ def measure(rewards, mask, logp, old_logp, A):
 # %% [markdown]
 # **Fourth part: the update.** The tokens' losses become one number as in exercise 01.4. The reference is the model with
 # its adapter switched off. It is needed only for the KL divergence, which is logged even if `beta` is 0. `train` yields
-# the metrics of each step, so that a loop can show them.
+# the metrics of each step.
 #
 # Two lines are common practice and no part of GRPO: the learning rate falls in a straight line to 0, and
 # `clip_grad_norm_` shortens a gradient whose norm is above 1. This has nothing to do with the clip of the ratio.
@@ -885,9 +887,12 @@ def train(policy, rows, steps, reward=score, updates=1, beta=0.0, learning_rate=
 # %% [markdown]
 # ## One batch, five updates: clipping acts
 #
-# Before the real run, use the 64 answers above (`ids`, `mask`, `rewards`) for five updates and watch how many tokens
-# are clipped. The loop is the inner one of `train`, with a print before each update; so in the first line every ratio
-# is 1.
+# The real run below makes one update of each batch, so its clip never acts. To see it act, use the 64 answers above
+# (`ids`, `mask`, `rewards`) for five updates. The loop is the inner one of `train`, with a print before each update; so
+# in the first line every ratio is 1.
+#
+# The output's last line is the share of the tokens with A > 0 that began with a probability above
+# $1 / 1.2 = 0.83$. Such a token cannot be clipped high: no probability exceeds 1, so its ratio stays below 1.2.
 
 # %%
 ratios = []
@@ -915,7 +920,7 @@ likely = (old_logp.exp()[good] > 1 / 1.2).float().mean()
 print(f"tokens with A > 0 that began with a probability above 0.83: {likely:.0%}")
 
 # %% [markdown]
-# The histogram counts the ratios of all tokens before the second and before the fifth update. Both axes are
+# The histogram counts the ratios of all tokens before the second and the fifth update. Both axes are
 # logarithmic. Ratios in the shaded range, 0.8 to 1.2, are never clipped.
 
 # %% tags=["hide-input"]
@@ -945,22 +950,21 @@ figures.show(
 )
 
 # %% [markdown]
-# Before the second update, 5 % of the ratios lie outside the range, but only 3.1 % of the tokens are clipped, low and
-# high together. The other ratios moved against the advantage of their token, or belong to zero-variance groups, whose
-# advantages are 0.
+# Before the second update, 5 % of the ratios lie outside the range, but only 3.1 % of the tokens are clipped (2.9 %
+# low, 0.2 % high). The other ratios moved against the advantage of their token, or belong to zero-variance groups,
+# whose advantages are 0.
 #
-# Far more tokens are clipped low than high. First, in the four groups with some variance 22 of the 32 answers are wrong
-# and have A < 0. Second, a token that began with a probability above $1 / 1.2 = 0.83$ cannot be clipped high: no
-# probability exceeds 1, so its ratio stays below 1.2. By the last line of the output, nearly all tokens with A > 0
-# began there. Downwards there is room: dozens of tokens (the left edge bar) have become at least ten times rarer.
+# Why are far more tokens clipped low than high?
 #
-# The largest ratio is 41.
+# - In the four groups with some variance, 22 of the 32 answers are wrong and have A < 0.
+# - Upwards there is no room: 98 % of the tokens with A > 0 began above 0.83.
+# - Downwards there is room: dozens of tokens (the left edge bar) have become at least ten times rarer.
 #
 # ### How can one update change a token so much?
 #
-# Is it the learning rate? The next cell tries three of them, each for one update of a new policy. All new policies have
-# the same weights, so `old_logp` is right for each. In a first update the ratio is 1, so `update_once` can make it:
-# your `training_step`, if it was chosen above.
+# The largest ratio is 41. Does it come from the learning rate? The next cell tries three of them, each for one update
+# of a new policy. All new policies have the same weights, so `old_logp` is right for each. In a first update the ratio
+# is 1, so `update_once` can make it.
 
 # %%
 def one_update(learning_rate):
@@ -982,8 +986,8 @@ for learning_rate in (2e-5, 2e-4, 2e-3):
     print(f"the largest is {change.max().exp():.2f}")
 
 # %% [markdown]
-# Which token belongs to the largest ratio? `change` and `logp` still belong to the last rate, 2e-3. The next cell
-# prints its answer up to this token, and the token's probability before and after the update.
+# Which token has the largest ratio? `change` and `logp` belong to the last rate, 2e-3. The next cell prints its answer
+# up to this token, and the token's probability before and after the update.
 
 # %%
 row, column = divmod(int(change.argmax()), mask.shape[1])
@@ -1047,13 +1051,13 @@ print(after)
 # The functions chosen above trained a language model: 30 % of its answers were right before, and 50 % are right now.
 # *Strict* and *lenient* are the same in both lines, so the model gained right numbers, not the form. The rewards did
 # not show the model how to solve a problem; they only told it which of its own answers were right.
-# [Chapter 04](04_grpo_run.ipynb) trains this model for longer, and asks where the gain is: on problems that it could
-# solve sometimes before, or on others.
+# [Chapter 04](04_grpo_run.ipynb) trains longer, and asks where the gain is: on problems that the model sometimes solved
+# before, or on others.
 #
 # ## The same in TRL
 #
-# TRL's `GRPOTrainer` does the same in one call and adds everything else: several GPUs, vLLM, checkpoints. Each of its
-# settings is one of the pieces above:
+# TRL's `GRPOTrainer` does the same in one call and adds everything else: several GPUs, vLLM, checkpoints. The settings
+# in this table are pieces from above:
 #
 # | setting | piece | here |
 # | --- | --- | --- |
@@ -1065,9 +1069,9 @@ print(after)
 # | `loss_type` | how the tokens' losses become one number | `"dapo"` |
 #
 # The course's `profile` already has the values of the last column, which are those of our trainer. The next cell
-# changes four other values, so that both runs have the same number of steps, the same learning rates and the same
-# number of answers in a step. `reward_weights` are the factors 2, 0.5 and 0.5 of `score`. `load_policy` loads the model
-# and a fresh adapter with Unsloth.
+# changes others, so that both runs have the same number of steps, the same learning rates and the same number of
+# answers in a step, and saves no checkpoints. `reward_weights` are the factors 2, 0.5 and 0.5 of `score`. `load_policy`
+# loads the model and a fresh adapter with Unsloth.
 
 # %%
 from grpo_workbook import RewardBar, load_policy
@@ -1093,8 +1097,9 @@ trl_after = ask_heldout_problems(trl_policy, heldout)
 print(trl_after)
 
 # %% [markdown]
-# The model before training, ours and TRL's answered the same held-out problems. So the next cell compares them problem
-# by problem (the paired test of chapter 00): first our training, then TRL's run against ours.
+# The last reward in each bar above is that of one step. The model before training, ours and TRL's answered the same
+# held-out problems, so the next cell compares them problem by problem (the paired test of chapter 00): first our
+# training, then TRL's run against ours.
 
 # %%
 from grpo_workbook import compare
@@ -1108,16 +1113,15 @@ for name, (first, second) in pairs.items():
     print(f"  {change.better} gained, {change.worse} lost: p = {change.p_value:.1g}")
 
 # %% [markdown]
-# **This training run helped.** It gained 68 problems and lost 18. Chance hardly gives a result as one-sided as this one
-# (p = 5e-08).
+# **This training run helped.** It gained 68 problems and lost 18. Chance hardly gives so one-sided a result (p =
+# 5e-08).
 #
 # **Between the two trainers no difference is shown.** After TRL's run 4.3 points fewer of the answers are right, but
-# this may be chance (p = 0.3). The interval is wide, so the test does not show that both trainers are equally good,
-# either. The two runs train on different problems in each step, so they can agree no better than two runs with
-# different seeds. (The last reward in each bar is that of one step.)
+# this may be chance (p = 0.3). The interval is wide, so it does not show that both are equally good, either. The two
+# runs train on different problems in each step, so they can agree no better than two runs with different seeds.
 #
 # In the figure, strong lines are means over 7 steps, and pale lines are single steps. The dashed line in the first
-# panel is the run in TRL; everything else is the run of our trainer.
+# panel is the run in TRL; all else is ours.
 
 # %% tags=["hide-input"]
 import pandas as pd
@@ -1153,15 +1157,16 @@ figures.show(figure, f"Four metrics, first to last 5 of 40 steps: {'; '.join(wor
 
 # %% [markdown]
 # **The value of the loss does not show progress.** At a ratio of 1 the loss of each token is minus the advantage of its
-# answer, and the advantages of a group add up to 0. What is left comes from the different lengths of the answers. The
-# gradient of the loss is not 0, and the gradient moves the model.
+# answer, and the advantages of a group add up to 0. What is left comes from the different lengths of the answers. But
+# the gradient is not 0, and moves the model.
 #
-# So watch the reward and `frac_reward_zero_std`, the fraction of groups that teach nothing. Read these two together: a
-# group teaches nothing when all of its answers are wrong, and also when all of them are right. So the fraction can end
-# about where it began, as here, although the reward rose.
+# So watch the reward and `frac_reward_zero_std`, the fraction of groups that teach nothing (39 % in our run). Read both
+# together: a group teaches nothing when all of its answers are wrong, and also when all of them are right. So the
+# fraction can end about where it began, as here, although the reward rose.
 #
-# TRL's reward rises later than ours. One run of each cannot tell whether this is chance. All runs so far have `beta=0`,
-# so `compute_kl` only measured the divergence; in exercise 01.6 you can let it act.
+# TRL's reward rises later than ours. One run of each cannot tell whether this is chance. Each batch had one update and
+# `beta` was 0, so neither clip nor penalty acted; `compute_kl` only measured the divergence. Exercises 01.5 and 01.6
+# let them act.
 #
 # <details><summary>For the curious: the jump of the KL curve</summary>
 #
@@ -1178,18 +1183,15 @@ figures.show(figure, f"Four metrics, first to last 5 of 40 steps: {'; '.join(wor
 # %% [markdown]
 # ### Exercise 01.5 · `reuse` · medium · 10 minutes
 #
-# Train on four batches, and use each of them for one update or for four. The cost of sampling is the same. Is the
+# Train on four batches, and use each of them for one update or for four. Both sample equally many answers. Is the
 # policy with four updates `"better"`, `"the same"` or `"worse"` on held-out problems? ("The same" means that no
 # difference is shown: a paired test gives p of at least 0.05.)
 #
-# Then try to do harm, in two ways, and predict again before each run:
+# **Then try to do harm**, in two ways. Before each run, predict again, and say whether the clip will prevent the harm:
 #
 # - *More updates:* change the dictionary to `{"once": 1, "16 times": 16}`.
 # - *A higher rate:* go back to four updates, and give `train` the argument
 #   `learning_rate=2e-2 if updates > 1 else 2e-3`.
-#
-# In our runs (one each) both changes did harm, and after one of them not a single answer was right. Which one, and why
-# did the clip not prevent it?
 
 # %% tags=["exercise"]
 from grpo_workbook.exercises import predict
@@ -1325,8 +1327,7 @@ predict("01.6", prediction, run);
 # - A group whose answers all earn the same reward teaches nothing. After the division by the group's standard
 #   deviation, even a tiny difference has its full effect.
 # - The ratio corrects for answers that an older policy sampled: it leaves 1 when a batch is used for several optimizer
-#   steps. The clip then takes the gradient from tokens that have moved far enough in the wanted direction, and never
-#   from others.
+#   steps. The clip then takes the gradient from tokens that have moved far enough in the wanted direction.
 # - The loss stays near 0 and does not show progress: watch the reward together with `frac_reward_zero_std`.
 
 # %% [markdown]
@@ -1343,7 +1344,8 @@ predict("01.6", prediction, run);
 # - **What happens to a ratio far from 1.** GSPO has one ratio for the whole answer, and clips the answer as a whole.
 #   `cispo` caps a token's weight but never takes its gradient away.
 #
-# The **weight** of a token is the gradient of the loss with respect to its log-probability, so autograd can compute it:
+# The **weight** of a token is the gradient of the loss with respect to its log-probability. The folded cell computes it
+# with autograd.
 
 # %% tags=["hide-input"]
 from grpo_workbook import grpo_loss
@@ -1443,7 +1445,7 @@ figures.show(figure, f"{words}38 tokens, panel by panel: {', '.join(counts)}.")
 # ### How large should a group be?
 #
 # TRL's default group size, 8, suits problems that the model solves about half of the time. The reason is the groups
-# with zero variance, which teach nothing.
+# with zero variance.
 #
 # If the model solves a problem with probability $p$, then $n$ answers are all right with probability $p^n$, and all
 # wrong with probability $(1 - p)^n$. So the fraction of zero-variance groups is $p^n + (1 - p)^n$. The next cell
@@ -1476,7 +1478,7 @@ for p in (0.2, 0.5, 0.9):
     print(f"  in the others a right answer's mean advantage is {advantage:.2f}")
 
 # %% [markdown]
-# The figure shows both results for all group sizes, with one line for each rate.
+# The figure shows both results for all group sizes.
 
 # %% tags=["hide-input"]
 figure, panels = figures.new_panels(8.5, 3.2, 2, 2)
@@ -1504,7 +1506,7 @@ figures.show(figure, text)
 # groups, or harder problems (chapter 07). But large groups have a price: with 64 completions a step, groups of 8 cover
 # 8 problems, groups of 32 only 2.
 #
-# In small groups the advantage is also **biased**: the lines on the right have not yet reached their end. For a problem
+# In small groups the advantage is also **biased**: the lines on the right are not yet flat at size 8. For a problem
 # solved 20 % of the time, a right answer should get $(1 - 0.2) / \sqrt{0.2 \cdot 0.8} = 2$, and groups of eight give
 # about 1.6. For one solved 90 % of the time it is the other way round: small groups give too much.
 #
@@ -1546,8 +1548,9 @@ from_reference = (reference.exp() * (reference - log_p)).sum()  # KL(ref || poli
 # %% [markdown]
 # Next, the mean of each estimator and the gradient of this mean. In the mean each token is weighted by `p`, because the
 # policy would sample it with this probability. The first and the last line of the output are the gradients of the two
-# divergences. Each line between them should equal the first. `ratio` has the value 1, but the gradient of $\log \pi$:
-# with it as a factor, the loss also makes tokens with a large k3 rarer.
+# divergences. Each line between them should equal the first. `ratio` is 1 as a number, but has the gradient of
+# $\log \pi$. So this factor does not change the value of k3, but adds a second gradient, which makes tokens with a
+# large k3 rarer.
 
 # %%
 value = {}
