@@ -27,8 +27,8 @@
 # 3. The result is appended to the conversation as a message, and the model writes again.
 #
 # The conversation ends when the model writes a turn without a call, as in the figure, or when a limit is reached. All
-# its messages together are the **transcript**: the model's turns, its calls and their results. The code below calls
-# such a conversation an *episode*.
+# its messages after the prompt are the **transcript**: the model's turns and the tools' results. For GRPO the
+# transcript is the completion. In the code, a whole conversation is an *episode*.
 #
 # GRPO samples a group of conversations for each problem, gives each one a reward, and computes advantages, as before.
 # Only two things change: a completion now consists of several turns, and the model did not write all of its tokens.
@@ -83,8 +83,8 @@ for message in messages:
 #
 # *tiny-tools* is a Qwen3 of 0.6 million parameters with Qwen3's own chat template. It learned to call three tools, to
 # copy a result and to play a game. Then it was given bad habits on purpose: it calls rarely, and some of its calls are
-# broken ([its card](../data/tiny-tools/README.md)). So the right behaviour is there, but rare, as GRPO needs it. How
-# far training would bring a model that never learned to use a tool, this chapter does not show.
+# broken ([its card](../data/tiny-tools/README.md)). So the right behaviour is there, though rare, and GRPO can
+# reinforce it. How far training would bring a model that never learned to use a tool, this chapter does not show.
 #
 # The folded cell chooses the *profile*, the settings that fit this machine. Without a GPU its model is *tiny-tools*:
 
@@ -165,7 +165,7 @@ show(multiply)
 
 # %% [markdown]
 # Of this function, the model sees only the name, the docstring and the types of the arguments, as a JSON schema. So the
-# docstring is part of the prompt: write it for the model. This is the schema of `multiply`:
+# docstring is part of the prompt: write it for the model. This is the schema:
 
 # %%
 from transformers.utils import get_json_schema
@@ -174,8 +174,9 @@ print(json.dumps(get_json_schema(multiply), indent=1))
 
 # %% [markdown]
 # What does `@tool` do? A model may write arguments of any type and size. TRL passes them on unchecked, and in Python
-# `"37" * 84` is a text of 168 characters. So `@tool` checks types and sizes, limits the time, and tells the model what
-# was wrong. Here it refuses four wrong calls and runs a right one:
+# `"37" * 84` is a text of 168 characters. So `@tool` checks types and sizes, limits the time, and raises a `CallError`
+# that says what was wrong. TRL appends its text as the tool's result, so the model can read it. Here are four wrong
+# calls and a right one:
 
 # %%
 calls = [{"a": "37", "b": 84}, {"a": True, "b": 84}, {"a": 37}, {"a": 10**400, "b": 2}]
@@ -309,7 +310,7 @@ show_tables({"with the tool": rates_before, "without": rates_without})
 #
 # - `get_tool_answer_reward` makes a reward that is 1 for the exact final answer and adds nothing for a call.
 # - `watch` adds metrics about the calls to the log.
-# - `max_tool_calling_iterations` limits the rounds of calls in a conversation (`max_turns` above).
+# - `max_tool_calling_iterations` limits the turns with calls in a conversation (`max_turns` above).
 
 # %%
 from grpo_workbook import Float32Adapters, RewardBar
@@ -357,13 +358,13 @@ figure, words = figures.line_chart(
 figures.show(figure, words)
 
 # %% [markdown]
-# The reward and the calls rise together, and failed calls become rare. The reward is the fraction of right answers, so
-# the model learned to call and to answer with the result.
+# The reward is the fraction of right answers. It rises together with the calls, so the model learned to call and to
+# answer with the result. Failed calls become rare.
 #
 # ## After training, and with the tool taken away
 #
-# Now play the held-out products again. The last column is a control experiment without the calculator: if the gain came
-# from the calculator, it must disappear.
+# Play the held-out products again. The last column is a control without the calculator: if the gain came from it, the
+# gain must disappear.
 
 # %%
 after = play_products(model, [multiply])
@@ -383,11 +384,11 @@ show_tables({"before": rates_before, "after": rates_after, "taken away": rates_t
 #
 # A wrong setting can take the whole gain away. `max_completion_length` (`room` above) limits everything after the
 # prompt, including tool results. A result that does not fit is dropped *after* the tool has run. Then the conversation
-# ends with the call, the answer is empty, and the reward is 0. No metric of TRL shows that. Even `clipped_ratio` does
-# not: it counts missing end tokens, and the call has its end token.
+# ends with the call: there is no answer, so the reward is 0. No metric of TRL shows that. Even `clipped_ratio` does
+# not: it counts texts without an end token, and the call has one.
 #
 # `lost_result` recognises such a conversation by its last message, which is a call. (So it also counts one that has
-# used up its rounds of calls.) Play the trained model with different limits:
+# used up its turns with calls.) Play the trained model with different limits:
 
 # %%
 from statistics import mean
@@ -438,8 +439,8 @@ figures.show(figure, "Stacked bars of how conversations end. " + "; ".join(parts
 # fit, except in single conversations (the thin hatched parts). (Compare the bars with one another, not with the 91 %
 # above: these are only the first 64 rows.)
 #
-# Here is one product with the whole limit of 128 tokens, and the same with 30. The second conversation ends with its
-# call: the tool has run, but its result did not fit.
+# Here is one product with the limit of 128 tokens, and then with 30, where the tool has run, but its result did not
+# fit.
 
 # %%
 (cut_off,) = play_products(model, [multiply], room=30, rows=heldout_rows[:1])
@@ -458,7 +459,7 @@ display(coloured(after[0]), coloured(cut_off))
 # ## What the mask is for
 #
 # What would happen if the orange tokens earned a gradient, too? The trainer passes `tool_mask` to the loss, so you can
-# take it away. From here on the chapter trains several times, so first put the trainer from above into a function:
+# take it away. The chapter now trains several times, so first put the trainer from above into a function:
 
 # %%
 def make_trainer(
@@ -510,7 +511,7 @@ unmasked._generate_and_score_completions = generate_without_mask
 unmasked.train();
 
 # %% [markdown]
-# Compare both runs by step, the reward on the left and the length of the gradient on the right:
+# Compare both runs: the reward on the left, the length of the gradient on the right:
 
 # %% tags=["hide-input"]
 unmasked_log = reward_log(unmasked)
@@ -541,14 +542,14 @@ figures.show(figure, f"Two line charts by step. {'; '.join(sentences)}.")
 
 # %% [markdown]
 # With the mask the reward goes on rising. Without it the reward rises for a few steps and falls back, and the gradient
-# is several times as long.
+# is on average more than ten times as long.
 #
 # There are two likely reasons, which one run of each kind cannot separate. First, the model is trained to *write* what
-# it should only read. Second, the tool's tokens surprise it, so their gradients are large. The trainer shortens the
-# whole gradient to at most 1, and then little of it is left for the model's own tokens.
+# it should only read. Second, the tool's tokens surprise it, so their part of the gradient is large. The trainer
+# shortens the whole gradient to a length of at most 1, and then the part of the model's own tokens is small.
 #
-# Large models are trained with such a mask, too. [Jin et al. 2025](https://arxiv.org/abs/2503.09516), whose tool is a
-# search engine, mask the texts that it finds, to keep the training stable.
+# [Jin et al. 2025](https://arxiv.org/abs/2503.09516) train large models with a search engine as the tool. They mask the
+# texts that it finds, too, to keep the training stable.
 #
 # <details><summary>For the curious: a longer gradient is not a longer step</summary>
 #
@@ -568,7 +569,7 @@ figures.show(figure, f"Two line charts by step. {'; '.join(sentences)}.")
 # - without a call: its rate of right answers by heart;
 # - with a call: its rate of right answers after a call, minus the price.
 #
-# So a call pays if the rate by heart is below the **border**:
+# So a call pays if the rate by heart is below this **border**:
 #
 #     border = rate right after a call - price
 #
@@ -576,7 +577,7 @@ figures.show(figure, f"Two line charts by step. {'; '.join(sentences)}.")
 # near 0.9 - 0.5 = 0.4:
 #
 # - *Hard* products lie far below it. By heart none is right, so there a call pays.
-# - *Easy* products lie near it: by heart 44 % are right (the column *without*, before training). So on average a call
+# - *Easy* products lie near it: by heart 44 % are right (without the tool, before training). So on average a call
 #   gains almost nothing. Single products differ: a call pays for one that the model does not know, and not for one that
 #   it knows.
 #
@@ -600,13 +601,13 @@ print(f"right after a call: {mean(right_after_a_call):.0%}")
 print(f"a call pays if the rate by heart is below {border:.2f}")
 
 # %% [markdown]
-# With a price the model still calls for nearly every hard product (0.98 calls), and a little more rarely for an easy
-# one (0.81). The 0.81 is rough, because only 36 products are easy: with more tries, about 90 % of them have a call.
+# With a price the model still calls for nearly every hard product (0.98 calls), and perhaps a little more rarely for an
+# easy one: 0.81 calls for these 36 products. (In a section near the end, with more tries, about 90 % have a call.)
 #
-# This fits the border. It is 0.44, and by heart 44 % of the easy products are right, so for all of them together a call
-# neither gains nor costs. For a single one it does. But this run does not show that the model calls more often for the
-# easy products that it does not know (a section near the end measures it). In exercise 11.2 a higher price moves the
-# border far below 0.44.
+# This fits the border. Of the easy products 44 % are right by heart, and the printed border is 0.44. So for all of them
+# together a call neither gains nor costs. For a single one it does. But this run does not show that the model calls
+# more often for the easy products that it does not know (measured in the same section). In exercise 11.2 a higher price
+# moves the border far below 0.44.
 #
 # ## Two tools: look up, then multiply
 #
@@ -623,9 +624,10 @@ for row in shop_rows[:3]:
 # heart. So they belong to an **environment**: an object that TRL makes for each conversation, and whose public methods
 # are tools.
 #
-# This is the whole environment. `_start` makes the prices of a row from the row's `seed`, so they fit the row's
-# `answer`, and all conversations of a group see the same prices. The method under `@tool` is the tool: its docstring is
-# what the model reads. `_turn` counts the turn and refuses one too many.
+# Before each conversation TRL calls the environment's `reset` with the row. Here `reset` comes from the course's base
+# class `Environment`: it makes a random generator `rng` from the row's `seed` and calls `_start`. So the prices fit the
+# row's `answer`, and all conversations of a group see the same ones. The method under `@tool` is the tool: its
+# docstring is what the model reads. `_turn`, also of the base class, counts the calls and refuses one too many.
 
 # %%
 from grpo_workbook.environments import PriceList
@@ -655,7 +657,7 @@ def train_shop(reward):
     return policy
 
 # %% [markdown]
-# Play without tools (the column `closed_book`), with both tools before training, and with both tools after it:
+# Play the same questions without tools (the column `closed_book`), and with both tools before and after training:
 
 # %%
 untrained_model, _ = load_policy(profile)
@@ -680,8 +682,8 @@ for message in example.messages:
     print(message)
 
 # %% [markdown]
-# The untrained model gets a total right now and then, and that is enough: in a group with one right total, the
-# advantage of this total is large.
+# Before training 6.8 % of the totals were right. That is enough: in a group with one right total, the advantage of this
+# total is large.
 #
 # ## Rewards over transcripts
 #
@@ -706,9 +708,7 @@ for name in shown:
 # of whatever role, and *course* is the reward of the trainings above (it takes and returns lists, here of one
 # transcript).
 #
-# The table shows the transcripts that fool at least one reward. In the first three rows the model never answers. In the
-# next six its last message holds the number beside something else: a call, a tool's result that it wrote itself, a
-# second number, or the marks of thinking. In the last row only the tool said the number:
+# The table shows the transcripts that fool at least one reward:
 
 # %%
 
@@ -738,14 +738,18 @@ for name, completion in transcripts.items():
 print(f"paid wrongly, of {len(transcripts)}:", fooled)
 
 # %% [markdown]
-# Only the course's reward pays for none of them: it reads the answer from the last message, and only if the model wrote
-# it. (The list is the course's own, and a reward that never pays would score 0 as well. That this one pays for right
+# In the first three rows the model never answers. In the next six its last message holds the number beside something
+# else: a call, a tool's result that it wrote itself, a second number, or the marks of thinking. In the last row only
+# the tool said the number.
+#
+# Only the course's reward pays for none: it reads the answer from the last message, and only if the model wrote it.
+# (The list is the course's own, and a reward that never pays would score 0 as well. That this one pays for right
 # answers, the training above has shown.)
 #
 # A tool may also fail by its own fault, as when a server is down. A reward of 0 would teach the model not to call it.
-# So `@tool` counts every error but `CallError`, and a call that takes too long, as the tool's own fault: the reward is
-# then `None`, and TRL leaves the transcript out of its group. A *wrong* call, in contrast, is the model's fault and
-# earns what its answer earns.
+# So `@tool` separates two cases. A `CallError` means that the model's call was wrong: the transcript earns what its
+# answer earns. Any other error, or a call that takes too long, is the tool's own fault: the reward is `None`, and TRL
+# leaves the transcript out of its group.
 
 # %% [markdown]
 # ## A strategy: an environment of several turns
@@ -800,8 +804,7 @@ for name, player in players.items():
 # %% [markdown]
 # The random player finds about two in three numbers, and binary search finds all. Now the untrained model plays.
 #
-# A row needs only a prompt and a `seed`; the environment makes the secret from the seed. All completions of a group
-# have the same row, so they have the same secret:
+# A row needs only a prompt and a `seed`, which gives the secret. So all completions of a group have the same secret:
 
 # %%
 GAME = "Find my number from 1 to 7. You have 3 guesses."
@@ -925,7 +928,7 @@ def guess_tables(episodes):
 
 # %% [markdown]
 # A guess outside of what is left *contradicts* an earlier answer (or it is not a number from 1 to 7 at all). How often
-# does that happen?
+# does that happen before and after training (seed 0)?
 
 # %% tags=["hide-input"]
 def contradicting(tables):
@@ -996,7 +999,7 @@ figures.show(figure, words + "; ".join(parts))
 
 # %% [markdown]
 # After training 70 % of these guesses are on a dot, before it 39 %. (By chance, it would be about 30 % both times.) And
-# fewer guesses contradict an earlier answer, as the counts above the figure show. So the model plays a part of the
+# fewer guesses contradict an earlier answer (see the counts above the figure). So the model plays a part of the
 # strategy again. It is not binary search: in the rows *1 to 6* and *2 to 7*, which have few guesses, the darkest square
 # is not on a dot.
 
@@ -1004,9 +1007,9 @@ figures.show(figure, words + "; ".join(parts))
 # ## Credit over turns
 #
 # A transcript has one reward, so it has one advantage, and every blue token in it gets this advantage. What does that
-# mean for a single guess? Here is one group of eight games, all with the secret 3. The untrained model played them, and
-# the cell stores the guesses. Each line is one game, its advantage and its guesses. (A game with one or two guesses was
-# either won, or the model stopped calling.)
+# mean for a single guess? Here is one group of eight games of the untrained model (stored in the cell), all with the
+# secret 3. Each line is a game: its advantage and its guesses. (A game with one or two guesses was either won, or the
+# model stopped calling.)
 
 # %%
 from statistics import stdev
@@ -1152,14 +1155,14 @@ for name, episodes in (("a product", after), ("a game", trained_games)):
 
 # %% [markdown]
 # In the game the model reads more than twice as many tokens as the conversation has. In addition, all conversations of
-# a batch wait in every turn for the slowest one, which may go on until its limit, `max_completion_length`.
+# a batch wait in every turn for the slowest one.
 
 # %% [markdown]
 # ## Which real models can be trained with tools?
 #
 # A model needs two things: a chat template that renders calls and results, and calls that TRL can parse. TRL tests the
-# first, and for the second it compares the template with a list of those it knows. These are the families of the
-# installed TRL 1.15 that have both:
+# first, and for the second it compares the template with a list of those it knows. For the installed TRL 1.15 this
+# gives:
 #
 # | TRL accepts | TRL refuses |
 # | --- | --- |
@@ -1220,8 +1223,8 @@ rates_by_heart = measured(by_heart, heldout_rows)
 show_tables({"untrained": rates_without, "calls forbidden": rates_by_heart})
 
 # %% [markdown]
-# With calls forbidden, the model still knows some easy products. (Whether it knows fewer than before cannot be told:
-# the two rates differ by 14 points, and 36 products are too few for such a difference.)
+# With calls forbidden, the model still knows some easy products. (Whether it knows fewer than before cannot be told: 36
+# products are too few for a difference of 14 points.)
 #
 # ## For the curious: does it call where a call pays?
 #
@@ -1265,8 +1268,8 @@ known = rates_of_products(priced_model, some_products, answered_right)
 priced_model.generation_config.suppress_tokens = None
 
 # %% [markdown]
-# Now count the calls of three groups: hard products, easy products for which a call pays at the border of this run, and
-# easy products for which it does not:
+# Count the calls of three groups: hard products, easy products for which a call pays at the border of this run, and
+# the other easy ones:
 
 # %% tags=["hide-input"]
 pays = known < border
@@ -1327,7 +1330,7 @@ print(f"left minus right: {gap:+.2f}, 95 % interval from {low:+.2f} to {high:+.2
 # see.)
 #
 # This is hard to learn. A call gains or costs only a few tenths, while an answer by heart earns 0 or 1 by luck. Only
-# the groups of this one product tell about it. And once nine of ten tries call, a group of eight has on average less
+# the groups of this one product can teach it. And once nine of ten tries call, a group of eight has on average less
 # than one answer by heart, so there is often nothing to compare with.
 
 # %% [markdown]
@@ -1698,7 +1701,7 @@ predict("11.4", prediction, run_wrong_tool);
 # ```
 #
 # From memory, the model is right on an easy product about as often as with this calculator, so a call makes little
-# difference. In one run, the 20 steps led to 0.50 calls for an easy product, up from 0.17, and to 0.99 for a hard one.
+# difference. In one run, 20 steps led to 0.50 calls for an easy product, up from 0.17, and to 0.99 for a hard one.
 # With more steps the rate for easy products might go on rising. On a hard product the model is almost never right from
 # memory, so a chance of one half is much better. A tool need not be reliable to be learned; it must be better than the
 # model.
