@@ -64,7 +64,7 @@ SOLUTION = r"\n*<details><summary>Solution</summary>.*?</details>"
 # The first code cell of every notebook, after its title. It stands here once, and learners read it
 # in the notebook.
 FIRST_WORDS = (
-    "On Colab and Kaggle this cell installs the course (about 170 MB). "
+    "On Colab and Kaggle the next cell installs the course (about 170 MB). "
     "Anywhere else it does nothing."
 )
 FIRST_CELL = """\
