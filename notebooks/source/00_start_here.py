@@ -248,8 +248,8 @@ print(before.completions[0])
 #
 # Now train. `GRPOConfig` and `GRPOTrainer` are TRL's own classes; the profile supplies most arguments of `GRPOConfig`.
 # `Float32Adapters` keeps the adapter's numbers in 32 bits; TRL would round them to 16, which can lose small changes.
-# `RewardBar` shows the mean reward and the mean length in tokens. (The bar below shows more than half a minute, because
-# that machine had other work.)
+# `RewardBar` shows the mean reward and the mean length in tokens. (The bar below shows more than half a minute: the
+# stored run was made on a slower machine.)
 #
 # <details><summary>For the curious: two settings that differ from the paper of 2024</summary>
 #

@@ -8,8 +8,8 @@
 # **After this notebook you can** derive GRPO from REINFORCE, write its advantages, ratio, clipping, KL penalty and
 # training step, and read any GRPO trainer.
 #
-# **Time:** about 2 minutes on two CPU cores (the stored run shared its machine, so its progress bars show a longer
-# time); reading takes 40 minutes, the exercises a good hour. The chapter needs no GPU. **You need** chapter 00,
+# **Time:** about 2 minutes on two CPU cores (the stored run was made on a slower machine, so its progress bars show a
+# longer time); reading takes 40 minutes, the exercises a good hour. The chapter needs no GPU. **You need** chapter 00,
 # PyTorch's tensors and `backward()`.
 #
 # Every cell also runs if you skip the exercises.

@@ -617,8 +617,8 @@ figures.show(figure, words + "rewards, advantages and the loss lead to AdamW and
 # white the model and its update, green the reward functions, and orange numbers.
 #
 # Now train. `Float32Adapters` keeps the adapters in float32 (step 1). `RewardBar` shows the mean weighted reward, at
-# most 3, and the mean length in tokens, both of the latest step only; single steps vary much. (The stored run shared
-# its machine, so its bar alone shows more than the 4 minutes of the whole chapter.)
+# most 3, and the mean length in tokens, both of the latest step only; single steps vary much. (The stored run was made
+# on a slower machine, so its bar alone shows more than the 4 minutes of the whole chapter.)
 
 # %%
 from grpo_workbook import Float32Adapters, RewardBar

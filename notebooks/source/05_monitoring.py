@@ -9,7 +9,7 @@
 # stop a bad run before it wastes an hour.
 #
 # **Time:** about 1 minute on two CPU cores that do nothing else (smoke profile). Reading takes about 35 minutes. (The
-# stored outputs come from a busier machine, so their progress bars show longer times.) **You need** chapter 00, and
+# stored outputs come from a slower machine, so their progress bars show longer times.) **You need** chapter 00, and
 # chapter 04, which explains how a run is started. To diagnose a run of your own, use
 # `python -m grpo_workbook diagnose FOLDER`.
 

@@ -10,8 +10,8 @@
 # and say what kind of gain it is.
 #
 # **Time:** about 2 minutes on two CPU cores that do nothing else; a large part of it is a short training run. (The
-# stored run shared its machine, so its bar shows a longer time.) Reading takes about 35 minutes. **You need** chapter
-# 00, and an idea of what a confidence interval is.
+# stored run was made on a slower machine, so its bar shows a longer time.) Reading takes about 35 minutes. **You need**
+# chapter 00, and an idea of what a confidence interval is.
 
 # %% [markdown]
 # ## 30 problems are too few

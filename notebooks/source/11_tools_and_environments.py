@@ -11,8 +11,8 @@
 # **After this notebook you can** train a model that calls tools and plays several turns; tell which tokens earn a
 # gradient; find tool results that were dropped without a warning; and check a tool before a model uses it.
 #
-# **Time:** about 4 minutes on two CPU cores. (The stored run shared its machine, so its bars show a longer time.)
-# Reading takes about 40 minutes, the exercises an hour more. **You need** the chapters 01, 03 and 04.
+# **Time:** about 4 minutes on two CPU cores. (The stored run was made on a slower machine, so its bars show a longer
+# time.) Reading takes about 40 minutes, the exercises an hour more. **You need** the chapters 01, 03 and 04.
 #
 # **Models:** of the course's two families TRL accepts Qwen3 here and refuses Gemma 3 (the list is near the end).
 

@@ -9,9 +9,9 @@
 # **After this notebook you can** clean and split your own data, attack your own rewards, train and merge a model, and
 # say on one page what the model gained and what it did not gain.
 #
-# **Time:** about 2 minutes on two CPU cores; more than half of it is the training run. (The stored run shared its
-# machine, so its bar shows a longer time.) Reading takes about 30 minutes. **You need** the chapters 00 to 05, 08 and
-# 09.
+# **Time:** about 2 minutes on two CPU cores; more than half of it is the training run. (The stored run was made on a
+# slower machine, so its bar shows a longer time.) Reading takes about 30 minutes. **You need** the chapters 00 to 05,
+# 08 and 09.
 
 # %% [markdown]
 # ## The steps
