@@ -346,8 +346,8 @@ SENTENCES = [
     ),
     (
         "07_stages_and_curriculum",
-        "these runs are {:.1f} points below *whole alone*",
-        lambda: (-points_with_interval(FILTER, "parts, number and whole", "strict alone")[0],),
+        "these runs are {:.1f} points [{:.1f}, {:.1f}] below *whole alone*",
+        lambda: points_with_interval(FILTER, "strict alone", "parts, number and whole"),
     ),
     (
         "07_stages_and_curriculum",
@@ -430,8 +430,12 @@ SENTENCES = [
     ),
     (
         "07_stages_and_curriculum",
-        "*Chosen* ends {:.1f} points above *whole pool, 32 steps* when sampled: the printed p is "
-        "{:.3f}",
+        "*chosen* ends {:.1f} points [{:.1f}, {:.1f}] above *whole pool, 32 steps*",
+        lambda: points_with_interval(FILTER, "chosen", LONGER),
+    ),
+    (
+        "07_stages_and_curriculum",
+        "but the {:.1f} points do not: the printed {:.3f} becomes",
         lambda: (points_with_interval(FILTER, "chosen", LONGER)[0], p_of_filter(LONGER)),
     ),
     (
