@@ -336,12 +336,12 @@ SENTENCES = [
     ),
     (
         "05_monitoring",
-        "at least half of its reward's range, the limit is {:.0f} %.",
+        "and {:.0f} % for a run that has also lost half of its reward",
         lambda: (100 * bounds.jump / 2,),
     ),
     (
         "05_monitoring",
-        "The *t* is over {:.1f}, so the reward rose.",
+        "the *t* is over {:.1f}, so the reward rose.",
         lambda: (bounds.sure,),
     ),
     (

@@ -69,7 +69,7 @@ figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
 # was trained, on purpose, to write its answers in messy forms ([its card](../data/tiny-form/README.md)). So it learns
 # within 30 steps, and what it learns is mostly the form.
 #
-# Six panels show most of what matters, and each of them answers one question. The faint lines are the values of single
+# Six panels show most of what matters. Each answers one question. The faint lines are the values of single
 # steps, and the bold lines are means of five steps.
 #
 # - *Reward*: does the model earn more? The *total* is twice *correctness* plus half of each of the two rewards for the
@@ -167,8 +167,8 @@ healthy.table.loc[[1, 5, 10, 20, 30], columns].round(3)
 #
 # In the table `reward_std` falls, and `frac_reward_zero_std` rises. The first is the standard deviation over the *whole
 # batch*. But an advantage comes from the differences *within a group*, and `frac_reward_zero_std` is the fraction of
-# groups without any. The figure shows two batches with the same sixteen rewards. Each row is a group, and each number
-# is the reward of one completion:
+# groups without any. The figure shows two batches with the same sixteen rewards, one for each completion. Each row is a
+# group:
 
 # %% tags=["hide-input"]
 import torch
@@ -327,7 +327,7 @@ figures.show(figure, words)
 # - The *t* of a line says how surely the reward rises or falls: it is the slope of a straight line through the rewards,
 #   divided by the slope's standard error.
 #
-# In the code, `changes` has the change of each run, and `sick` has its log (both from the folded cell above).
+# (`changes` and `sick`, the logs, come from the folded cell above.)
 
 # %%
 from grpo_workbook.diagnosis import diagnose
@@ -356,8 +356,9 @@ for number, (name, change) in enumerate(changes.items(), start=1):
 # and the adapters hardly move. In run 9 the reward depends on the problem alone, so there is almost no gradient. In run
 # 12 the optimizer got other weights, and the adapters do not move at all.
 #
-# Why is run 1 sick, although its reward is high? Its temperature is 0.05, and the model's most likely answer is mostly
-# right. The cell compares its log, `cold_sampling`, with that of the healthy run:
+# Why is run 1 sick, although its reward is high? Its temperature is 0.05, so the model nearly always writes its most
+# likely answer. This is mostly right, so the reward starts at 2.6, and not at 1.5 as in the healthy run. The cell
+# compares its log, `cold_sampling`, with that of the healthy run:
 
 # %%
 columns = ["reward", "completions/unique_fraction", "frac_reward_zero_std", "grad_norm"]
@@ -373,9 +374,10 @@ for name in ("cold_sampling", "healthy"):
 # %% [markdown]
 # ### Six questions
 #
-# To find out what is wrong with a run, ask six questions. They follow the path of learning: finite numbers, whole
-# completions, differences within a group (they make the gradient), adapters (it moves them), and the results. A fault
-# usually spoils what comes after it, too, so look for the first one. The folded cell lists the `questions`:
+# Ask six questions about a run. They follow the path of learning. All numbers must be finite, and the completions must
+# be whole. The completions of a group must differ, because their differences make the gradient. The gradient must move
+# the adapters. Then the reward should rise, and with it the held-out accuracy. A fault usually spoils what comes after
+# it, too, so look for the first one. The folded cell lists the `questions`:
 
 # %% tags=["hide-input"]
 pale = figures.PALE
@@ -408,7 +410,11 @@ for place, (question, (answers, findings_there)) in enumerate(questions.items())
 
 # %% [markdown]
 # Read the figure from top to bottom. At the first bad answer, follow its arrow to the diseases. Where an arrow has
-# several answers, each of them has its diseases on the same line of the box.
+# several answers, each has its diseases on the same line of the box.
+#
+# The percentages are the adapters' change, as a fraction of their norm at the start. Under 0.5 % is bad only if the
+# reward is flat, too. The upper limit is 50 %, and 25 % for a run that has also lost half of its reward: half of the
+# distance from its lowest step to its best mean of five steps.
 
 # %% tags=["hide-input"]
 boxes["healthy"] = (0.19, 0.04, "healthy", pale["check"])
@@ -422,9 +428,8 @@ figures.show(figure, "Decision tree of the diagnosis: six questions from top to 
              f"with the findings to their right. {listed}. At the end: healthy.")
 
 # %% [markdown]
-# The names on the right are findings of `diagnose`. For each question, the next cell prints its findings and what the
-# log shows for them. A reward is *drowned* if the larger spread of another reward hides it. If nearly all completions
-# are cut off, `truncated` allows a small rise (run 2):
+# The names on the right are findings of `diagnose`. The next cell prints them under their questions, with what the log
+# shows for each. You need not learn this list; use it to look things up:
 
 # %%
 from grpo_workbook.diagnosis.findings import CATALOGUE
@@ -436,13 +441,9 @@ for question, (_, findings_there) in questions.items():
 print(f"None of these\n    healthy          {CATALOGUE['healthy'].symptom}")
 
 # %% [markdown]
-# When have the adapters moved too far? The limit is 50 % of their norm at the start. The *range* of a reward is the
-# distance from its lowest step to its best mean of five steps. If the run has also lost at least half of its reward's
-# range, the limit is 25 %. (The figure calls this *half the reward*.) The limits come from short healthy runs: in a
-# long run look at the held-out accuracy, too.
-#
-# [findings.toml](../grpo_workbook/diagnosis/findings.toml) has all findings with their cures, and every bound with its
-# reason.
+# The limits of the adapters' change come from short healthy runs: in a long run look at the held-out accuracy, too.
+# [findings.toml](../grpo_workbook/diagnosis/findings.toml) has all findings with their cures, and every
+# bound with its reason.
 #
 # <details><summary>Four names that need more words</summary>
 #
@@ -461,7 +462,7 @@ print(f"None of these\n    healthy          {CATALOGUE['healthy'].symptom}")
 # <details><summary>How a loss of the reward is measured, and where the limits of the movement come from</summary>
 #
 # What was lost is the deepest fall from one mean of five steps to a later one. With a best mean of 2.0 and a lowest
-# step of 0.6 the range is 1.4, and a fall from 2.0 to 1.0 has lost more than half of it.
+# step of 0.6 the distance is 1.4, and a fall from 2.0 to 1.0 has lost more than half of it.
 #
 # A run whose reward rises and stays up is never called `rate_too_high`. The limits rest on healthy runs of 30 to 60
 # steps, which stay below 20 %, with a `lora_alpha` of twice the rank. A long run, or an adapter with another alpha, may
@@ -471,9 +472,9 @@ print(f"None of these\n    healthy          {CATALOGUE['healthy'].symptom}")
 
 # %% [markdown]
 # `diagnose` asks the six questions for you. `as_text` prints its findings with the evidence (*seen*) and the cure
-# (*do*), and then the findings that this log cannot show (*not judged*). The bracket behind a number under *seen* says
-# what a healthy run would show: here a *t* over 2.5, and an accuracy over its first value. The gamed run from the
-# beginning:
+# (*do*), and then the findings that this log cannot show (*not judged*). Behind each number under *seen*, a bracket
+# gives what it is compared with. In the gamed run from the beginning, the *t* is over 2.5, so the reward rose. But the
+# held-out accuracy is not over its first value. Together they mean `hacked`:
 
 # %%
 from grpo_workbook.diagnosis import as_text
@@ -481,8 +482,8 @@ from grpo_workbook.diagnosis import as_text
 print(as_text(diagnose(shows_work)[:1], shows_work))
 
 # %% [markdown]
-# The *t* is over 2.5, so the reward rose. But the lenient held-out accuracy is *not* over 0.812, its first value. It is
-# 0.0156: hardly an answer is right, even in any form. (`reference_differs` comes in exercise 05.5.)
+# A lenient held-out accuracy of 0.0156 means that hardly any answer is right, in whatever form. (`reference_differs`
+# comes in exercise 05.5.)
 #
 # How far can you trust these names? We ran `diagnose` on logs of other people's runs that had played no part in writing
 # its rules. It named the cause of 24 of 44 sick runs, and called 1 of 21 healthy runs sick. So take a finding as a
