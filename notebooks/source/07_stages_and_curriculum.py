@@ -2,9 +2,10 @@
 # # 07 · Stages and curriculum
 #
 # In many of your groups all completions earn the same reward, so these groups teach nothing: what should you do? The
-# answer depends on the cause. This chapter looks for the cause in one small model, before and after training. First it
-# asks whether other rewards help: should you pay for the form first, or for the form and the answer together? Then it
-# asks whether other problems help: should you leave out those that are too hard?
+# answer depends on the cause. This chapter looks for the cause in one small model, before and after training. It first
+# measures how hard each problem is for this model. Then it compares rewards: should you pay for the form first, or for
+# the form and the answer together? At the end it comes back to the problems: should you leave out those that are too
+# hard?
 #
 # **After this notebook you can** explain why a group has zero variance and find the cause in a log, measure how hard
 # each problem is for *this* policy, choose problems by their difficulty, train with two trainers in a row, and judge
@@ -31,15 +32,13 @@
 # %% [markdown]
 # ### What this chapter found
 #
-# The tiny model nearly masters its usual problems: its pass rate on 64 training problems rises from 48 to 86 %. For the
-# other end, a reward near 0, two cases were made on purpose:
+# The tiny model nearly masters its usual problems. For the other end, a reward near 0, two cases were made on purpose:
 #
-# - **A form that hardly ever occurs.** About one completion in 240 is right in it. There, neither two stages (first the
-#   parts of the form, then the whole answer) nor a reward for parts of the form is shown to be better than paying for
-#   the whole answer alone (five seeds).
-# - **Seven of eight problems are never solved.** If only a right number in the requested form is paid, leaving these
-#   problems out helps: the sampled answers are 8.8 points better after the same number of steps (five seeds). No gain
-#   is confirmed for greedy answers, and none if the completions that it takes to find these problems are counted too.
+# - **A form that hardly ever occurs** (right in about one completion of 240). To pay for the whole answer alone was
+#   enough; neither two stages nor a reward for parts is shown to be better (five seeds).
+# - **Seven of eight problems are never solved.** To leave them out gave better sampled answers after the same number of
+#   steps (five seeds). No gain is confirmed for greedy answers, and none if you also count the completions that it
+#   takes to find these problems.
 
 # %% [markdown]
 # ## Where zero variance comes from
@@ -318,14 +317,15 @@ print(f"equally hard problems look so different in {as_wide:.0%} of simulations"
 #
 # So the filter is not worth its price here. A curriculum needs problems that differ in difficulty, and enough
 # completions of each to measure the difference. If yours has both, pass `some_problems.select(chosen.rows)` to the
-# trainer, and `shuffle_dataset=False` to `GRPOConfig` to keep their order.
+# trainer, and `shuffle_dataset=False` to `GRPOConfig` to keep their order. (*A case for the filter* comes back to this
+# with problems that differ. First come the rewards.)
 
 # %% [markdown]
 # ## Three ways, the same number of completions
 #
 # "First the form, then the answer" is common advice. Our policy is right between its tags in about half of its tries,
-# so nearly every group can teach from the start, and the advice should not be needed. What does it cost here? If it
-# costs nothing, you can follow it in every training. If it costs accuracy, look at your groups first.
+# so nearly every group can teach from the start, and the advice should bring nothing here. Does it cost anything? If
+# not, you can follow it in every training. If it does, look at your groups first.
 #
 # Three policies start from the same new adapter and train for 24 steps of 64 completions. They differ in the weights of
 # three rewards of chapter 03: *correctness* (`correctness_reward`), *full form* (`strict_format_reward`: the requested
@@ -336,6 +336,8 @@ print(f"equally hard problems look so different in {as_wide:.0%} of simulations"
 # | *mixed* | correctness 2, full form 0.5, tags 0.5 | correctness 2, full form 0.5, tags 0.5 |
 # | *form first* (two stages) | full form 0.5, tags 0.5 | correctness 2, full form 0.5 |
 # | *correctness alone* | correctness 1 | correctness 1 |
+#
+# (The second stage no longer pays for single tags: the first one is there to teach them.)
 #
 # The measure was fixed before the run: how many of the 240 held-out problems are strictly right (form and number both
 # right) after training?
@@ -381,7 +383,8 @@ def train(
     return [entry for entry in trainer.state.log_history if "reward" in entry]
 
 # %% [markdown]
-# First evaluate the policy before training. The chapter counts answers in four ways:
+# First evaluate the policy before training. The chapter counts answers in four ways (and later once in a form of its
+# own):
 #
 # | name | what counts | used for |
 # | --- | --- | --- |
@@ -557,18 +560,19 @@ figures.show(figure, words)
 # with mixed rewards, and 15 of 32 with correctness alone. Rewarding parts of the answer does not help against this
 # cause.
 #
-# (Each line counts the groups of its own reward. So that *form first* ends lowest, with 4 of 32, does not mean that it
-# learned more: its held-out rate is no higher, one run each.)
+# Do not compare the ends of the lines: each way counts the groups of its own reward. *Form first* ends lowest, with 4
+# of 32, but its held-out rate is no higher (one run each).
 
 # %% [markdown]
 # ### How much of a gain is only form?
 #
-# The next cell prints three rates of each policy with their 95 % intervals. *form* is the policy of *form first* after
-# its first trainer:
+# The next cell prints three rates of each policy. *form* is the policy of *form first* after its first trainer:
 
 # %%
 for name, score in scores.items():
-    print(f"{name}\n    {score}")
+    print(f"{name:18} strict {mean(score.strict):.1%}", end=", ")
+    print(f"lenient {mean(score.lenient):.1%}", end=", ")
+    print(f"well-formed {mean(score.well_formed):.1%}")
 
 # %% [markdown]
 # Before training 65.8 % of the answers were right in some form, but only 21.2 % in the requested one. The first trainer
@@ -635,23 +639,23 @@ print(f"all three: {parts_found['no end tag', 'number', 'sentence']}")
 # A sample of 240 answers is small, so the count was repeated with eight seeds. Of these 1,920 answers, 8 (0.4 %) have
 # all three parts and the right number. The rarest part is the missing end tag: 6.7 % of the 1,920 begin with
 # `<reasoning>` and leave it out (above: 15 of 240; [the numbers](../docs/measurements.md)). So under a reward for the
-# right number in this form nearly every group has zero variance, and the reward is near 0. An answer with the sentence
-# nearly always has the number too, but not the first part (51 of 53 above).
+# right number in this form nearly every group has zero variance, and the reward is near 0. Of the 53 answers with the
+# sentence, 51 have the number too, but not the first part.
 
 # %% [markdown]
 # ### Four ways to pay for the open form
 #
 # The *whole reward* is 1 for the right number in the open form, and 0 for any other answer. The *parts reward* is 1/3
-# for each of the three parts; for its part *number* any number between the answer tags counts. Four ways with five
-# seeds are 20 runs, too many for this notebook, so they were run before and their results are stored. Each has 24 steps
-# of 64 completions:
+# for each of the three parts; its part *number* asks only for some number between the answer tags, right or wrong. In a
+# way's name, *and number* means a reward beside it: 1 for the *right* number in any form. Four ways with five seeds are
+# 20 runs, too many for this notebook, so their results are stored. Each has 24 steps of 64 completions:
 #
 # | way | steps 1 to 8 | steps 9 to 24 | at most |
 # | --- | --- | --- | --- |
 # | *whole alone* | whole | whole | 1 |
 # | *parts first* (two stages) | parts | whole | 1 |
-# | *parts and number* | parts + right number in any form (1) | parts + right number in any form (1) | 2 |
-# | *parts, number and whole* | parts + right number in any form (1) + whole | parts + right number in any form (1) + whole | 3 |
+# | *parts and number* | parts + right number | parts + right number | 2 |
+# | *parts, number and whole* | parts + right number + whole | parts + right number + whole | 3 |
 #
 # Which way would you choose? The folded cell loads the stored runs. `runs` has a row for each run, `stored_rates` has
 # their held-out rates in percent, and `ways` lists the names:
@@ -766,24 +770,24 @@ figures.show(figure, f"Means of five seeds. {'; '.join(numbers)}.")
 
 # %% [markdown]
 # *Whole alone* begins with hardly any group that teaches, and at step 9 four of five groups teach. *Parts and number*
-# has no zero-variance group at any step, and its reward rises, but only one of its five runs comes near *whole alone*
-# (the dots of the figure before). The runs show four things:
+# has no zero-variance group at any step, and its reward rises, but only one of its five runs comes near *whole alone*.
+# The runs show four things:
 #
 # - **The whole reward alone works.** A few lucky completions are enough to begin: in the first five steps at most 4 of
 #   320 are paid in a run. After 24 steps at least 96 % of the greedy answers are right in the open form.
-# - **Two stages are not shown to be better** than *whole alone*: 1.9 points when sampled, and the interval contains 0.
-# - **Parts and number mostly misses the open form** in four of five runs within these 24 steps: there at most 22 % of
-#   the sampled answers are right. The mean is 37.7 points below that of *whole alone*.
-# - **With the whole reward beside the parts it mostly works**: the greedy answers end at 70 to 96 %. When sampled,
-#   these runs are 13.1 points [3.7, 22.5] below *whole alone*. Given the number of tests (the fold below) this loss is
-#   not confirmed, and no gain is shown either.
+# - **Two stages are not shown to be better** than *whole alone*: the interval contains 0.
+# - **Parts and number misses the open form in most runs**: in four of five at most 22 % of the sampled answers are
+#   right after 24 steps.
+# - **With the whole reward beside the parts it mostly works**: the greedy answers end at 70 to 96 %. No gain over
+#   *whole alone* is shown; the loss (13.1 points when sampled) is not confirmed either, given the number of tests (the
+#   fold below).
 #
 # <details><summary>For the curious: which differences are confirmed?</summary>
 #
 # There are six tests: the three printed ones, and the same for greedy answers. Holm's correction for six tests confirms
-# one difference: *parts and number* is worse when sampled (p = 0.037). For *parts, number and whole* the printed 0.018
-# becomes 0.09. The t-test is rough there, because its runs are of two kinds; but all five seeds are below *whole
-# alone*, sampled and greedy.
+# one difference: *parts and number* is worse when sampled (on average 37.7 points, p = 0.037). For *parts, number and
+# whole* the printed 0.018 becomes 0.09, so its loss is not confirmed. The t-test is rough there, because its runs are
+# of two kinds; but all five seeds are below *whole alone*, sampled and greedy.
 #
 # </details>
 
@@ -973,16 +977,17 @@ forest_plot(pairs, "Strictly right answers: did the chosen problems teach more?"
 # ### Five seeds, and the price
 #
 # The stored runs repeat both with five seeds; each seed draws its own pool. Is the filter also worth its completions?
-# The last column counts those for measuring the pool too (1,024, as many as 16 steps):
+# The last column counts those for measuring the pool too:
 #
 # | training | steps | completions |
 # | --- | --- | --- |
 # | *whole pool* | 16 | 1,024 |
 # | *chosen* | 16 | 2,048: 1,024 to measure the pool, then 1,024 |
 # | *whole pool, 32 steps* | 32 | 2,048 |
-# | *whole pool, then chosen* | 16 and 16, the same policy | 2,048: the first 16 steps measure (nearly what you would do) |
+# | *whole pool, then chosen* | 16 and 16, the same policy | 2,048: the first 16 steps measure |
 #
-# In all stored runs the chosen problems are the 16 solvable ones by construction, not by a measurement.
+# For *chosen* the measurement is counted, but it was not run: in all stored runs the chosen problems are the 16
+# solvable ones by construction.
 #
 # Dots and black lines are as in the figure of the four ways. The trainings on chosen problems are orange:
 
@@ -994,8 +999,8 @@ draw_seeds(pools, orange=["chosen", "whole pool, then chosen"], title=title)
 
 # %% [markdown]
 # When sampled, the orange rows lie mostly to the right of the blue ones; when greedy, all trained rows lie close
-# together. How large are the differences? The next cell prints four, paired by seed. The first two compare as many
-# steps, and the last two as many completions:
+# together. How large are the differences? The next cell prints four mean differences, paired by seed (the black lines
+# of the figure are medians). The first two compare as many steps, and the last two as many completions:
 
 # %%
 compare_stored("chosen", "whole pool")
@@ -1004,8 +1009,8 @@ compare_stored("chosen", "whole pool, 32 steps")
 compare_stored("whole pool, then chosen", "whole pool, 32 steps")
 
 # %% [markdown]
-# Two more numbers of these runs: how many groups had zero variance, and how many greedy answers have the right number
-# in any form?
+# Two checks before you read these: how many groups taught, and did the policy learn new numbers? The next cell counts
+# the zero-variance groups, and the greedy answers with the right number in any form:
 
 # %%
 for method in ("whole pool", "chosen"):
@@ -1024,16 +1029,17 @@ for method in ("before training", "whole pool", "chosen"):
 #    the chosen problems.
 # 2. *Did the policy learn more in as many steps?* When sampled, yes: 8.8 points [4.3, 13.4]. For greedy answers no
 #    difference is shown: both are above 92 % there.
-# 3. *Did it learn more from as many completions, the measuring included?* Not confirmed. When sampled, *chosen* ends
-#    4.8 points [0.7, 9.0] above *whole pool, 32 steps*, but this is not confirmed given the number of tests (the fold
-#    below). *Whole pool, then chosen* ends 6.4 points above it, but the interval contains 0.
+# 3. *Did it learn more from as many completions, the measuring included?* Not confirmed. When sampled, the two
+#    trainings on chosen problems end 4.8 and 6.4 points above *whole pool, 32 steps*. The first does not hold given the
+#    number of tests (the fold below), and the interval of the second contains 0.
 
 # %% [markdown]
 # ### What did the policy learn?
 #
-# The filter makes many more groups teach (73 % of them instead of 11 %), but the gain is much smaller than that. The
-# policy learns the form and surer sampling, not new numbers. When the form is ignored, 99 % of the greedy answers were
-# right before any training, and fewer after it, 95 % with the whole pool and 96 % with the chosen problems.
+# With the filter more than six times as many groups teach (73 % instead of 11 %), but the sampled answers gain only 8.8
+# points. The policy learns the form and surer sampling, not new numbers. When the form is ignored, 99 % of the greedy
+# answers were right before any training, and fewer after it, 95 % with the whole pool and 96 % with the chosen
+# problems.
 #
 # One warning: a filter helps to learn what is paid for, and nothing else. Two earlier versions of this experiment paid
 # for correctness alone (one seed each), and there the filter gave a lower strict rate
@@ -1088,9 +1094,9 @@ for start, fraction in zip(starts, idle_rates["mixed"]):
 
 # %% [markdown]
 # What does this price buy? Not more groups that teach: a thousand sampled completions contain as many as without it.
-# But it collects them into fewer, full batches, so the gradient does not get noisier as problems are mastered. In
-# DAPO's ablation dynamic sampling raised the score on AIME 2024 from 42 to 50 (with a model of 32B weights; each of its
-# steps takes more samples).
+# But each training step then has a full batch of groups that teach, so its gradient does not get noisier as problems
+# are mastered. For the same completions there are fewer such steps. In DAPO's ablation dynamic sampling raised the
+# score on AIME 2024 from 42 to 50 (with a model of 32B weights; each of its steps takes more samples).
 
 # %% [markdown]
 # ### Which filter should you use?
@@ -1103,8 +1109,8 @@ for start, fraction in zip(starts, idle_rates["mixed"]):
 # | Does it save sampling later? | yes, while the pass rates stay the same | yes, while the pass rates stay the same | no |
 #
 # In TRL, the filter from the groups of the last epoch is the cheapest to try, because it costs no extra completions. In
-# the case above its gain (6.4 points [-2.8, 15.7]) was not confirmed. Bring the problems that it leaves out back from
-# time to time, or they are never measured again.
+# the case above no gain from it is confirmed (*whole pool, then chosen*). Bring the problems that it leaves out back
+# from time to time, or they are never measured again.
 #
 # TRL 1.15 has no option for dynamic sampling ([issue 3708](https://github.com/huggingface/trl/issues/3708)). The
 # libraries verl and NeMo-RL have one.
@@ -1112,16 +1118,29 @@ for start, fraction in zip(starts, idle_rates["mixed"]):
 # %% [markdown]
 # ## Which cause have you?
 #
-# Find your row by the fraction, the reward and the column *how to tell*:
+# Find your row by the fraction, the reward and the column *how to tell* (exercise 07.5 puts the words into numbers):
 #
-# | row | fraction of zero-variance groups | reward | how to tell | the cause | what to do |
-# | --- | --- | --- | --- | --- | --- |
-# | 1 | high from the first step on | near 0 | - | hardly any completion earns anything: the reward asks for too much at once, or the problems are too hard | wait if paid completions come often enough (*How long should you wait for paid completions?*); otherwise train first with SFT (chapter 00), pay for parts of the answer for a few steps, or leave out the problems that are never right (*A case for the filter*) |
-# | 2 | rises, or is high from the first step on | near its maximum | read some completions (chapter 03) | the policy has nearly mastered the problems, or it fools the reward | if mastered: stop, take harder problems, train on those that are still often wrong, or use dynamic sampling; if fooled: mend the reward |
-# | 3 | in between or high from the first step on | in between | many pass rates are near 0 or 1 | some problems are never right, or others always | leave out the problems near 0 and 1 |
-# | 4 | in between or high from the first step on | in between | few pass rates are near 0 or 1 | the groups are small, or training samples with a lower `temperature` than the pass rates were measured with | a `temperature` of 1; larger groups if you can afford more completions (exercise 07.2) |
-# | 5 | rises | levels off well below its maximum | the entropy is near 0: the completions of a problem are nearly alike, the wrong ones too | the policy has lost its variety (*entropy collapse*, chapter 05) | go back to an earlier checkpoint, and train from there with a lower learning rate or a bonus for entropy (`entropy_coef`; chapter 05 has more) |
-# | 6 | rises | levels off well below its maximum | the entropy is not near 0: the wrong completions differ | some problems are mastered, and the others are too hard: hardly any of their completions was right before training either | row 1, for the problems that are left |
+# | row | fraction of zero-variance groups | reward | how to tell | the cause |
+# | --- | --- | --- | --- | --- |
+# | 1 | high from the first step on | near 0 | - | the reward asks for too much at once, or the problems are too hard |
+# | 2 | rises, or is high from the first step on | near its maximum | read some completions (chapter 03) | the policy has nearly mastered the problems, or it fools the reward |
+# | 3 | in between or high from the first step on | in between | many pass rates are near 0 or 1 | some problems are never right, or others always |
+# | 4 | in between or high from the first step on | in between | few pass rates are near 0 or 1 | small groups, or a lower `temperature` than the pass rates were measured with |
+# | 5 | rises | levels off well below its maximum | the entropy is near 0: even wrong completions are alike | the policy has lost its variety (*entropy collapse*, chapter 05) |
+# | 6 | rises | levels off well below its maximum | the entropy is not near 0: the wrong completions differ | some problems are mastered, and the others are too hard |
+#
+# *What to do, by row:*
+#
+# 1. Wait if paid completions come often enough (*How long should you wait for paid completions?*). Otherwise train
+#    first with SFT (chapter 00), pay for parts of the answer for a few steps, or leave out the problems that are never
+#    right.
+# 2. If mastered: stop, take harder problems, train on those that are still often wrong, or use dynamic sampling (none
+#    of this was tested here). If fooled: mend the reward.
+# 3. Leave out the problems near 0 and 1.
+# 4. Set `temperature` to 1; take larger groups if you can afford more completions (exercise 07.2).
+# 5. Go back to an earlier checkpoint, and train from there with a lower learning rate or a bonus for entropy
+#    (`entropy_coef`; chapter 05 has more).
+# 6. Do what row 1 says, for the problems that are left, if hardly any of their completions was right before training.
 #
 # Two cases of this chapter belong to row 1: the open form under the whole reward, and the whole pool of the filter. The
 # mixed run belongs to row 2. The rows 3 to 6 do not occur in the runs: they follow from the formula above and from
@@ -1132,10 +1151,10 @@ for start, fraction in zip(starts, idle_rates["mixed"]):
 #
 # - **The fraction rises while the reward falls to 0.** The training broke the policy: go back to an earlier checkpoint,
 #   with a lower learning rate.
-# - **In row 3 hardly any problem is left and the entropy is near 0.** The policy is too sure: begin from an earlier
-#   checkpoint of its SFT (not tested).
+# - **It is row 3, but the filter leaves hardly any problem, and the entropy is near 0.** The policy was too sure before
+#   the training: begin from an earlier checkpoint of its SFT (not tested).
 # - **The fraction is low.** This does not prove that all is well: *parts and number* had no zero-variance group and a
-#   rising reward, and mostly missed the open form in four of five runs. Look at the rate of the whole answer.
+#   rising reward, and missed the open form in most runs.
 # - **There are several rewards.** `frac_reward_zero_std` is computed from their weighted sum. A group of eight wrong
 #   answers has some variance if only their form varies: it can teach the form, but nothing about correctness. So look
 #   at the mean of the correctness reward by itself too (`rewards/correctness_reward/mean` in TRL's log).
@@ -1308,10 +1327,10 @@ predict("07.3", prediction, own_pass_rates);
 # with `samples` completions; take them as true and constant. The filter leaves out the problems with a rate of 0 or 1.
 #
 # A training step takes `completions` completions. With the filter, each of them goes to a problem that can teach.
-# Without it, some go to problems that cannot teach; to give as many to the others, a step must take more. These extra
-# completions are what the filter saves in each step. Return the smallest number of steps after which the savings are at
-# least as many completions as the measurement took, or `None` if the filter leaves out no problem, or all of them.
-# Example: if it keeps 8 of 16 problems, with 8 samples and steps of 64, the answer is 2.
+# Without it, some go to problems that cannot teach. For as many completions of problems that can teach, a step must
+# then be larger. These extra completions are what the filter saves in each step. Return the smallest number of steps
+# after which the savings are at least as many completions as the measurement took, or `None` if the filter leaves out
+# no problem, or all of them. Example: if it keeps 8 of 16 problems, with 8 samples and steps of 64, the answer is 2.
 
 # %% tags=["exercise"]
 def steps_to_pay_back(rates: list[float], samples: int, completions: int) -> int | None:
@@ -1438,8 +1457,7 @@ check("07.5", row_of_cause);
 # ## For the curious: the KL reference of a second trainer
 #
 # With `beta` above 0 the KL penalty pulls the policy towards a *reference*. For a second trainer on the same adapter,
-# the reference depends on who makes it. The cell shows two on the CPU: a copy of the adapter, which TRL makes with the
-# trainer, and the base model, after this copy is removed.
+# this is a copy of the adapter or the base model. The cell prints the KL at the first step with each:
 #
 # <details><summary>Which trainer has which reference?</summary>
 #
@@ -1475,8 +1493,8 @@ for name, kl in kl_at_start.items():
     print(f"KL at the first step, reference {name}: {kl:z.4f}")
 
 # %% [markdown]
-# With the copy the KL begins at 0, because the policy *is* its reference at that moment. With the base model it begins
-# above 0. A new reference in each stage no longer keeps the policy near the base model.
+# With the copy the KL begins at 0: the policy *is* its reference at that moment. So a new reference in each stage no
+# longer keeps the policy near the base model.
 
 # %% [markdown] tags=["remove-cell"]
 # This cell is for the machine that runs the notebook on every change: it fails when training did not happen, or did not
@@ -1517,24 +1535,19 @@ if profile.name == "smoke":
 #
 # Many groups have zero variance: what should you do?
 #
-# - Find the cause first, with the table above (rows 1 to 6): is the reward never earned, are problems too hard or
-#   mastered, are the groups too small, or has the policy lost its variety? The log and the pass rates show it.
+# - Find the cause first, with the table above (rows 1 to 6): the log and the pass rates show it.
 # - If most groups earn nothing, count the paid completions. If at least one comes in every few steps, wait as long as
 #   their number grows: at one in 240, and a learning rate of 1e-3, the whole reward alone was enough.
-# - A reward for parts makes more groups differ, but it may teach another answer: *parts and number* mostly missed the
-#   open form in four of five runs within 24 steps. So log the rate of the whole answer.
+# - A reward for parts makes more groups differ, but it may teach another answer: *parts and number* missed the open
+#   form in most runs (five seeds, 24 steps). So log the rate of the whole answer.
 # - If problems are never right or always right, leave them out, but first compare their number with chance: eight
 #   completions are few. The pass rates change with training, so a filter goes stale; dynamic sampling does not, but has
 #   its cost in every batch.
-# - If the policy has nearly mastered the problems, as after our training, stop or take harder ones. (This was not
-#   tested.)
-# - Where seven of eight problems were never right, the filter lowered the zero-variance groups from 89 to 27 %, and the
-#   sampled answers were 8.8 points better after the same number of steps (five seeds). No gain is confirmed if the
-#   measurement's completions are counted too, and where only correctness was paid, the filter gave a lower strict rate
-#   (two earlier versions, one seed each).
-# - A stage is a second trainer around the same adapter. In neither case were two stages shown to be better (one run
-#   each in *Three ways*, five seeds in the case made for them). If you use stages, change the seed; the optimizer and
-#   the learning rate begin anew.
+# - Where seven of eight problems were never right, the filter made the sampled answers 8.8 points better after the same
+#   number of steps (five seeds). No gain is confirmed if the measurement is counted too, and a filter helps only with
+#   what is paid for.
+# - A stage is a second trainer around the same adapter. Two stages were nowhere shown to be better (one run each in
+#   *Three ways*, five seeds in the case made for them).
 # - Before you believe that one way is better, fix the measure, run several seeds, and report the result in any case.
 #
 # Next: [08 · Evaluation](08_evaluation.ipynb): how do you measure whether training helped?
