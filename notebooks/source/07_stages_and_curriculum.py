@@ -500,10 +500,11 @@ forest_plot(pairs, "Strictly right answers: which intervals leave out 0?")
 # The first three rows compare with the policy before training: it improves in all three ways. The last three rows
 # compare the ways with one another: **no difference shown**.
 #
-# That does not mean that there is none. The intervals against *mixed* reach from a loss of 9 points to a gain of 1, so
-# *form first* and *correctness alone* may still be several points worse. And each way was trained once, with one seed:
-# another seed could change the order (chapter 08). So it stays open whether the advice costs anything here. I would
-# take *mixed*: it needs one trainer, and no other way is shown to be better.
+# That does not mean that there is none. The intervals against *mixed* reach down to a loss of 9 points, so *form first*
+# and *correctness alone* may still be several points worse. And each way was trained once, with one seed: another seed
+# could change the order (chapter 08). So it stays open whether the advice costs anything here. I would take *mixed*: no
+# other way is shown to be better, it needs one trainer (*form first* needs two), and unlike *correctness alone* it pays
+# for the form, too.
 
 # %% [markdown]
 # ### Why do the rewards make so little difference?
@@ -581,8 +582,8 @@ for name, score in scores.items():
 #
 # The sampled numbers became better too: each of the three ways ends with at least 79.6 % strictly right, while before
 # training only 65.8 % were right in any form. But the policy hardly learned new arithmetic: without sampling, nearly
-# all of its answers had the right number before any training (99 %, measured in *Five seeds, and the price*). So it
-# probably became surer of what it could already do.
+# all of its answers had the right number before any training (99 %; a later section, *Five seeds, and the price*,
+# prints it). So it probably became surer of what it could already do.
 
 # %% [markdown]
 # <details><summary>For the curious: why does correctness alone raise the strict rate too?</summary>
@@ -636,11 +637,15 @@ print(f"only number and sentence: {parts_found['number', 'sentence']}")
 print(f"all three: {parts_found['no end tag', 'number', 'sentence']}")
 
 # %% [markdown]
-# A sample of 240 answers is small, so the count was repeated with eight seeds. Of these 1,920 answers, 8 (0.4 %) have
-# all three parts and the right number. The rarest part is the missing end tag: 6.7 % of the 1,920 begin with
-# `<reasoning>` and leave it out (above: 15 of 240; [the numbers](../docs/measurements.md)). So under a reward for the
-# right number in this form nearly every group has zero variance, and the reward is near 0. Of the 53 answers with the
-# sentence, 51 have the number too, but not the first part.
+# A sample of 240 answers is small, so the count was repeated with eight seeds, in 1,920 answers
+# ([the numbers](../docs/measurements.md)):
+#
+# - *The whole answer*: 8 of them (0.4 %) have all three parts and the right number. So under a reward for it nearly
+#   every group has zero variance, and the reward is near 0.
+# - *The rarest part* is the missing end tag: 6.7 % begin with `<reasoning>` and leave it out.
+#
+# Of the 53 answers with the sentence above, 51 have the number too, but not the first part. This combination will
+# matter.
 
 # %% [markdown]
 # ### Four ways to pay for the open form
@@ -984,10 +989,10 @@ forest_plot(pairs, "Strictly right answers: did the chosen problems teach more?"
 # | *whole pool* | 16 | 1,024 |
 # | *chosen* | 16 | 2,048: 1,024 to measure the pool, then 1,024 |
 # | *whole pool, 32 steps* | 32 | 2,048 |
-# | *whole pool, then chosen* | 16 and 16, the same policy | 2,048: the first 16 steps measure |
+# | *whole pool, then chosen* | 16 and 16, the same policy | 2,048: the first 16 steps count as the measurement |
 #
-# For *chosen* the measurement is counted, but it was not run: in all stored runs the chosen problems are the 16
-# solvable ones by construction.
+# One simplification: no stored run really measured. In all of them the chosen problems are the 16 solvable ones, which
+# the epoch above found exactly. The price of the measurement is counted all the same.
 #
 # Dots and black lines are as in the figure of the four ways. The trainings on chosen problems are orange:
 
@@ -1140,7 +1145,8 @@ for start, fraction in zip(starts, idle_rates["mixed"]):
 # 4. Set `temperature` to 1; take larger groups if you can afford more completions (exercise 07.2).
 # 5. Go back to an earlier checkpoint, and train from there with a lower learning rate or a bonus for entropy
 #    (`entropy_coef`; chapter 05 has more).
-# 6. Do what row 1 says, for the problems that are left, if hardly any of their completions was right before training.
+# 6. Look at the problems that are still wrong. If hardly any of their completions was right before training, they are
+#    too hard: do for them what row 1 says.
 #
 # Two cases of this chapter belong to row 1: the open form under the whole reward, and the whole pool of the filter. The
 # mixed run belongs to row 2. The rows 3 to 6 do not occur in the runs: they follow from the formula above and from
@@ -1264,10 +1270,10 @@ predict("07.2", prediction, larger_groups);
 #
 # Before your own training, find out which cause you have. Name a file (.jsonl, .csv, .parquet with the columns
 # `question` and `answer`), or write at least 8 rows. The cell measures their pass rates with the tiny Qwen3 before GRPO
-# (not with tiny-form), 8 completions for each problem. Predict which sort makes up more than half of them: "hopeless"
-# (0 of 8 right), "can teach", "mastered" (8 of 8), or "none" if no sort does. Then read the printed rates: which
-# problems would you make easier, and which harder? To use your own model, set `GRPO_WORKBOOK_MODEL` or give `model=` to
-# `choose_profile`.
+# (not with tiny-form, whose messy forms would hide what it can solve), 8 completions for each problem. Predict which
+# sort makes up more than half of them: "hopeless" (0 of 8 right), "can teach", "mastered" (8 of 8), or "none" if no
+# sort does. Then read the printed rates: which problems would you make easier, and which harder? To use your own model,
+# set `GRPO_WORKBOOK_MODEL` or give `model=` to `choose_profile`.
 
 # %% tags=["exercise"]
 prediction = ...  # "hopeless", "can teach", "mastered" or "none"
