@@ -611,7 +611,7 @@ def _rows_of_parts(comparison: Mapping[str, Any]) -> list[tuple[str, Mapping[str
         return [form, ("sharpening or new", comparison["lenient"], "several samples tell which")]
     return [
         form,
-        ("sharpening", parts["sharpening"], f"was solved before, in at least one of {tries} tries"),
+        ("sharpening", parts["sharpening"], f"was solved before in some of {tries} tries"),
         ("new", parts["new"], f"was solved before in none of {tries} tries"),
     ]
 

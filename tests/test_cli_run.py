@@ -317,7 +317,7 @@ def test_a_subset_of_the_heldout_problems_is_measured_apart(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "The problems in which hard is true" in out
     assert "| lenient pass@4 sampled |" in out
-    assert "in at least one of 3 tries" in out
+    assert "solved before in some of 3 tries" in out
     assert (folder / "figures" / "before_after_subset.png").is_file()
 
     assert main([*command, "--resume"]) == 0
