@@ -618,7 +618,7 @@ figures.show(figure, words + "rewards, advantages and the loss lead to AdamW and
 #
 # Now train. `Float32Adapters` keeps the adapters in float32 (step 1). `RewardBar` shows the mean weighted reward, at
 # most 3, and the mean length in tokens, both of the latest step only; single steps vary much. (The stored run was made
-# on a slower machine, so its bar alone shows more than the 4 minutes of the whole chapter.)
+# on a slower machine, so its bar alone shows nearly the 4 minutes of the whole chapter.)
 
 # %%
 from grpo_workbook import Float32Adapters, RewardBar
