@@ -148,8 +148,8 @@ is hidden.
 | as shipped, greedy | {greedy:.1%} |
 | as shipped, sampled at temperature 1 | {sampled:.1%} |
 
-Loaded in 4 bits (NF4), as the notebooks load it, it writes the asked form somewhat more often: 45.6% of the greedy
-answers were strictly right, and 21.0% of the sampled ones (measured once).
+Loaded in 4 bits (NF4), as the notebooks load it, it writes the asked form more often
+([measured](../../docs/measurements.md#what-4-bits-change-in-tiny-form)).
 
 Tokenizer: byte-level BPE of {vocabulary} tokens (any text can be encoded), one token per digit, Qwen's turns as chat
 template. Weights: bfloat16 safetensors; late in training they were rounded to NF4, so that loading in 4-bit costs little.

@@ -603,7 +603,7 @@ figures.show(figure, f"Pairs of bars, before to after: {changes}.")
 # **on-policy**: the policy learns from what it writes now.
 #
 # The tree helps to choose one. Start at its top. White boxes are questions, blue boxes say what to do, and the grey box
-# means that no training is needed.  *You can sample* means that the policy can write answers of its own during
+# means that no training is needed. *You can sample* means that the policy can write answers of its own during
 # training.
 
 # %% tags=["hide-input"]

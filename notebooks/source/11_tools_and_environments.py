@@ -1866,8 +1866,8 @@ except NotImplementedError:
 #   warning: watch `tools/lost_results`.
 # - A correctness reward teaches the model to call always. With a price, a call pays only where the rate by heart is
 #   below the border, that is the rate after a call minus the price. With a price of 0.5 our model kept calling for hard
-#   products and called a little more rarely for easy ones, where on average a call neither gained nor cost. That it
-#   knows for a single product whether a call pays is not shown.
+#   products and perhaps called a little more rarely for easy ones, where on average a call neither gained nor cost.
+#   That it knows for a single product whether a call pays is not shown.
 # - Read the answer from the last message of the model, never from anywhere in the transcript.
 # - One advantage for all turns is a noisy signal. It works if the model wins now and then.
 #
