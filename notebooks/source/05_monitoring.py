@@ -85,7 +85,7 @@ figures.show(figure, f"Two line charts over the steps. {'; '.join(words)}.")
 # - *Held-out problems*: can the model solve problems that it never trains on? *Strict* is the accuracy of the first
 #   figure: right, and in the right form. *Lenient* is right in any form.
 #
-# <details><summary>Which weights are these?</summary>
+# <details><summary>The adapters' norm, and which weights these are</summary>
 #
 # The norm at the start is that of LoRA's `A` alone, because `B` is 0 then.
 #
@@ -327,7 +327,7 @@ figures.show(figure, words)
 # - The *t* of a line says how surely the reward rises or falls: it is the slope of a straight line through the rewards,
 #   divided by the slope's standard error.
 #
-# (`changes` and `sick`, the logs, come from the folded cell above.)
+# (The folded cell above made `changes` and the logs, `sick`.)
 
 # %%
 from grpo_workbook.diagnosis import diagnose
@@ -380,33 +380,26 @@ for name in ("cold_sampling", "healthy"):
 # it, too, so look for the first one. The folded cell lists the `questions`:
 
 # %% tags=["hide-input"]
-pale = figures.PALE
-questions = {  # -> the bad answers, and the findings for each, line by line
-    "Is every number finite?": ("no", "nan, reward_nan"),
-    "Do the completions end,\nand do they hold text?": (
-        "no", "truncated, never_ends, empty"),
-    "Do the completions of a group differ,\nand do their rewards?": (
-        "the same texts\nequal rewards\nequal rewards, all answers right",
-        "collapsed\nno_gradient, reward_constant\nsaturated"),
-    "How far do the adapters move?": (
-        "not at all\nunder 0.5 %\nover 50 % (25 % if half the reward was lost)",
-        "frozen\nrate_too_low\nrate_too_high"),
-    "Where do the reward and the KL go?": (
-        "reward down\nreward nowhere\nKL up by 1.7 per token",
-        "reward_falls\nreward_flat, beta_too_high\nkl_too_high"),
-    "Do all parts of the reward rise,\nand the held-out accuracy?": (
-        "a part does not\nthe accuracy does not",
-        "drowned, wrong_answers, format_ignored\nhacked"),
+questions = {  # question: its bad answers, each with its findings
+    "Is every number finite?": [("no", ["nan", "reward_nan"])],
+    "Do the completions end,\nand do they hold text?": [
+        ("no", ["truncated", "never_ends", "empty"])],
+    "Do the completions of a group differ,\nand do their rewards?": [
+        ("the same texts", ["collapsed"]),
+        ("equal rewards", ["no_gradient", "reward_constant"]),
+        ("equal rewards, all answers right", ["saturated"])],
+    "How far do the adapters move?": [
+        ("not at all", ["frozen"]),
+        ("under 0.5 %", ["rate_too_low"]),
+        ("over 50 % (25 % if half the reward was lost)", ["rate_too_high"])],
+    "Where do the reward and the KL go?": [
+        ("reward down", ["reward_falls"]),
+        ("reward nowhere", ["reward_flat", "beta_too_high"]),
+        ("KL up by 1.7 per token", ["kl_too_high"])],
+    "Do all parts of the reward rise,\nand the held-out accuracy?": [
+        ("a part does not", ["drowned", "wrong_answers", "format_ignored"]),
+        ("the accuracy does not", ["hacked"])],
 }
-boxes = {}
-arrows = []
-words = []
-for place, (question, (answers, findings_there)) in enumerate(questions.items()):
-    y = 0.94 - 0.155 * place
-    boxes[question] = (0.19, y, question, pale["data"])
-    boxes[findings_there] = (0.83, y, findings_there, pale["number"])
-    arrows.append((question, findings_there, answers))
-    words.append(f"{question} {answers}: {findings_there}".replace("\n", "; "))
 
 # %% [markdown]
 # Read the figure from top to bottom. At the first bad answer, follow its arrow to the diseases. Where an arrow has
@@ -417,6 +410,18 @@ for place, (question, (answers, findings_there)) in enumerate(questions.items())
 # distance from its lowest step to its best mean of five steps.
 
 # %% tags=["hide-input"]
+pale = figures.PALE
+boxes = {}
+arrows = []
+words = []
+for place, (question, cases) in enumerate(questions.items()):
+    y = 0.94 - 0.155 * place
+    answers = "\n".join(answer for answer, _ in cases)
+    diseases = "\n".join(", ".join(names) for _, names in cases)
+    boxes[question] = (0.19, y, question, pale["data"])
+    boxes[diseases] = (0.83, y, diseases, pale["number"])
+    arrows.append((question, diseases, answers))
+    words.append(f"{question} {answers}: {diseases}".replace("\n", "; "))
 boxes["healthy"] = (0.19, 0.04, "healthy", pale["check"])
 in_order = [*questions, "healthy"]
 for question, following in zip(in_order, in_order[1:]):
@@ -434,16 +439,17 @@ figures.show(figure, "Decision tree of the diagnosis: six questions from top to 
 # %%
 from grpo_workbook.diagnosis.findings import CATALOGUE
 
-for question, (_, findings_there) in questions.items():
+for question, cases in questions.items():
     print(question.replace("\n", " "))
-    for name in findings_there.replace("\n", ", ").split(", "):
-        print(f"    {name:16} {CATALOGUE[name].symptom}")
+    for _, names in cases:
+        for name in names:
+            print(f"    {name:16} {CATALOGUE[name].symptom}")
 print(f"None of these\n    healthy          {CATALOGUE['healthy'].symptom}")
 
 # %% [markdown]
 # The limits of the adapters' change come from short healthy runs: in a long run look at the held-out accuracy, too.
-# [findings.toml](../grpo_workbook/diagnosis/findings.toml) has all findings with their cures, and every
-# bound with its reason.
+# [findings.toml](../grpo_workbook/diagnosis/findings.toml) has all findings with their cures, and every bound with its
+# reason.
 #
 # <details><summary>Four names that need more words</summary>
 #
@@ -1168,9 +1174,9 @@ check("05.2", my_diagnosis);
 # little, but on the held-out problems the strict accuracy stays near 0.2.
 #
 # E's learning rate was eight times too high, and the KL penalty did not prevent the damage. The mean reward of five
-# steps falls from 1.94 to 0.78. The lowest single step earns 0.61, so the range is 1.33. Far more than half of it was
-# lost, and so the limit is 25 %. The adapters move by almost half of their norm. The reward falls and the KL grows, but
-# both have this one cause.
+# steps falls from 1.94 to 0.78. The lowest single step earns 0.61, which is 1.33 below the best mean. Far more than
+# half of it was lost, and so the limit is 25 %. The adapters move by almost half of their norm. The reward falls and
+# the KL grows, but both have this one cause.
 #
 # F's answer column is shifted by seven rows, so a right answer earns nothing and the correctness stays near 0. The
 # held-out problems have their right answers: there the strict accuracy rises from 0.20 to 0.70, because the model
